@@ -8,8 +8,7 @@ use testkit::{Database, Folder, Signal, TIMEOUT, within};
 
 /// A folder with an account, two keys (one revoked), and animals.
 fn filled(animals: usize) -> (Folder, String) {
-    let folder = Folder::with_account();
-    let key = folder.key();
+    let (folder, key) = Folder::with_key();
     folder.key();
     folder.succeed("key revoke 2");
     let animals = (0..animals).map(|n| format!("{{\"name\":\"ß🦊{n}\",\"categoryId\":{n}}}\n"));

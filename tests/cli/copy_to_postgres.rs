@@ -6,8 +6,7 @@ use testkit::{Folder, PostgresServer, Process, Request, Response, Server, Signal
 
 /// A folder with an account, keys, animals, an order and a message, and one of the keys.
 fn filled() -> (Folder, String) {
-    let folder = Folder::with_account();
-    let key = folder.key();
+    let (folder, key) = Folder::with_key();
     folder.key();
     folder.succeed("key revoke 2");
     let animals = (0..1500).map(|n| format!("{{\"name\":\"ß🦊{n}\",\"categoryId\":{}}}\n", i64::MIN + n));

@@ -10,8 +10,7 @@ use crate::shell;
 
 #[test]
 fn quickstart_prints_addresses_and_curl_lines() {
-    let folder = Folder::new();
-    let server = folder.serve("quickstart");
+    let (folder, server) = Folder::serving("quickstart");
 
     let printed = server.printed_until("Stop");
 
@@ -144,8 +143,7 @@ fn printed_lines_work_in_order_on_every_start() {
 
 #[tokio::test]
 async fn quickstart_account_signs_in_with_the_printed_password() {
-    let folder = Folder::new();
-    let server = folder.serve("quickstart");
+    let (folder, server) = Folder::serving("quickstart");
     let printed = server.printed_until("Stop");
     let first = password(&printed).to_owned();
     ConsoleUser::new(server.store()).sign_in("quickstart@localhost", &first).await;
@@ -181,8 +179,7 @@ fn failed_start_sets_no_password() {
 
 #[test]
 fn data_directory_is_private_and_of_staging() {
-    let folder = Folder::new();
-    let server = folder.serve("quickstart");
+    let (folder, server) = Folder::serving("quickstart");
     server.printed_until("Stop");
 
     assert_eq!(server.listening["deployment"], "staging");

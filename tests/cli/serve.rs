@@ -9,8 +9,7 @@ use testkit::{Database, Folder, Process, Server, Signal, fields, petstore};
 
 #[test]
 fn listening_line_has_the_bound_addresses() {
-    let folder = Folder::new();
-    let server = folder.serve("serve");
+    let (_folder, server) = Folder::serving("serve");
 
     let expected = ["timestamp", "level", "message", "store", "messages", "ops", "deployment", "version"];
     assert_eq!(fields(&server.listening), expected);
@@ -35,8 +34,7 @@ fn sigterm_and_sigint_stop_with_success() {
 
 #[test]
 fn second_signal_skips_the_drain_delay() {
-    let folder = Folder::new();
-    let server = folder.serve("serve --drain-delay 1h");
+    let (_folder, server) = Folder::serving("serve --drain-delay 1h");
     server.signal(Signal::TERM);
     // Two signals of one kind that arrive together are one.
     std::thread::sleep(Duration::from_millis(200));
@@ -73,8 +71,7 @@ fn after_a_failed_sync_nothing_starts_beside_other_processes() {
 
 #[tokio::test]
 async fn listeners_selects_what_is_opened() {
-    let folder = Folder::with_account();
-    let key = folder.key();
+    let (folder, key) = Folder::with_key();
 
     let server = folder.serve("serve --listeners messages,ops");
 
@@ -87,8 +84,7 @@ async fn listeners_selects_what_is_opened() {
 
 #[test]
 fn deployment_is_chosen_once() {
-    let folder = Folder::new();
-    let server = folder.serve("serve --deployment staging");
+    let (folder, server) = Folder::serving("serve --deployment staging");
     assert_eq!(server.listening["deployment"], "staging");
     server.end_by(Signal::TERM);
 
@@ -112,8 +108,7 @@ fn commands_except_quickstart_create_production() {
 
 #[tokio::test]
 async fn first_start_names_the_sign_up_page() {
-    let folder = Folder::new();
-    let server = folder.serve("serve");
+    let (folder, server) = Folder::serving("serve");
     let address = server.address("store");
     let first = format!("There is no account yet. Create the first one at http://{address}/sign-up");
     let open = "registration is open: visitors can create an account (--registration)";
@@ -166,8 +161,7 @@ fn second_service_on_a_database_is_reported() {
 
 #[test]
 fn limit_of_the_file_size_rejects_writes() {
-    let folder = Folder::with_account();
-    let key = folder.key();
+    let (folder, key) = Folder::with_key();
     let mut command = folder.program("prlimit");
     command.args(["--fsize=200000", petstore()]).args(Database::SERVE.split_whitespace());
     let server = Server::start(&mut command);

@@ -88,8 +88,7 @@ fn manual_reports_a_folder_that_cannot_be_written() {
 
 #[test]
 fn ready_service_is_healthy_at_any_listener() {
-    let folder = Folder::new();
-    let server = folder.serve("serve");
+    let (folder, server) = Folder::serving("serve");
     for (listener, flag) in [("ops", "ops-listen"), ("store", "listen"), ("messages", "messages-listen")] {
         let address = server.address(listener);
         let healthy = folder.run(&format!("healthcheck --listeners {listener} --{flag} {address}"));
@@ -101,8 +100,7 @@ fn ready_service_is_healthy_at_any_listener() {
 
 #[test]
 fn draining_service_is_not_healthy() {
-    let folder = Folder::new();
-    let server = folder.serve("serve --drain-delay 1h");
+    let (folder, server) = Folder::serving("serve --drain-delay 1h");
     let address = server.address("ops").to_string();
     let check = format!("healthcheck --ops-listen {address}");
     folder.succeed(&check);

@@ -71,8 +71,7 @@ async fn reload_does_not_end_a_service_without_certificates() {
 /// Like systemd, `systemd-socket-activate` opens the sockets, waits for a client, and becomes the service.
 #[tokio::test]
 async fn listeners_use_activated_sockets() {
-    let folder = Folder::with_account();
-    let key = folder.key();
+    let (folder, key) = Folder::with_key();
     let (store, messages) = (free_port(), free_port());
     let sockets = [format!("--listen=127.0.0.1:{store}"), format!("--listen=127.0.0.1:{messages}")];
     // The passed sockets replace these addresses.

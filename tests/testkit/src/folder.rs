@@ -26,6 +26,20 @@ impl Folder {
         folder
     }
 
+    /// A folder with the account `ada@example.com`, and a key of it.
+    pub fn with_key() -> (Self, String) {
+        let folder = Self::with_account();
+        let key = folder.key();
+        (folder, key)
+    }
+
+    /// A new folder, and a command that serves in it: see [`Self::serve`].
+    pub fn serving(line: &str) -> (Self, Server) {
+        let folder = Self::new();
+        let server = folder.serve(line);
+        (folder, server)
+    }
+
     pub fn path(&self, name: impl AsRef<Path>) -> PathBuf {
         self.0.path().join(name)
     }
