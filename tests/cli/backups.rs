@@ -11,9 +11,7 @@ fn filled(animals: usize) -> (Folder, String) {
     let (folder, key) = Folder::with_key();
     folder.key();
     folder.succeed("key revoke 2");
-    let animals = (0..animals).map(|n| format!("{{\"name\":\"ß🦊{n}\",\"categoryId\":{n}}}\n"));
-    folder.write("animals.ndjson", animals.collect::<String>());
-    folder.succeed("pets import animals.ndjson");
+    folder.import((0..animals).map(|n| format!("{{\"name\":\"ß🦊{n}\",\"categoryId\":{n}}}\n")));
     (folder, key)
 }
 

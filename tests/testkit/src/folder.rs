@@ -111,6 +111,12 @@ impl Folder {
         self.succeed("key create --account ada@example.com --name test").trim_end().to_owned()
     }
 
+    /// Imports animals from `animals.ndjson`, which it writes.
+    pub fn import(&self, animals: impl Iterator<Item = String>) {
+        self.write("animals.ndjson", animals.collect::<String>());
+        self.succeed("pets import animals.ndjson");
+    }
+
     /// Runs a command with `--json`, which prints a list.
     pub fn list(&self, line: &str) -> Vec<Value> {
         serde_json::from_str(&self.succeed(&format!("{line} --json"))).unwrap()
