@@ -28,8 +28,7 @@ async fn statuses<const N: usize>(requests: [Request; N]) -> [u16; N] {
 
 #[test]
 fn step_of_an_order_by_another_than_its_customer_is_audited_once() {
-    Service::on_every_database(async |service| {
-        service.create_pets(4).await;
+    Service::with_pets_on_every_database(4, async |service| {
         let (_, carol) = service.another_account("carol@example.com").await;
         for (pet, key) in [(1, &carol), (2, &carol), (3, &carol), (4, &service.key)] {
             assert_eq!(service.order(key, pet).send().await.status(), 201);

@@ -127,8 +127,7 @@ async fn ids_stay_below_2_to_the_53() {
 
 #[test]
 fn unknown_and_invalid_ids_are_not_found() {
-    Service::on_every_database(async |service| {
-        service.create_pets(1).await;
+    Service::with_pets_on_every_database(1, async |service| {
         for id in ["2", "0", "-1", "-9223372036854775808", "9223372036854775808", "abc", "1.0", "%201", "%D9%A1", "%FF"]
         {
             let answer = service.get(&format!("/v1/pets/{id}")).await;

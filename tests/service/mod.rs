@@ -122,9 +122,18 @@ impl Service {
 
     /// Tells `story` to a service on each database.
     pub fn on_every_database(story: impl AsyncFn(&Self)) {
-        Builder::new_current_thread().enable_all().build().unwrap().block_on(async move {
-            story(&Self::start().await).await;
-            story(&Self::start_on_postgresql().await).await;
+        Self::with_pets_on_every_database(0, story);
+    }
+
+    /// Tells `story` to a service with available animals on each database.
+    pub fn with_pets_on_every_database(count: usize, story: impl AsyncFn(&Self)) {
+        let tell = async move |service: Self| {
+            service.create_pets(count).await;
+            story(&service).await;
+        };
+        Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+            tell(Self::start().await).await;
+            tell(Self::start_on_postgresql().await).await;
         });
     }
 
