@@ -163,8 +163,7 @@ fn pages_follow_limit_status_and_after() {
             for _ in 0..2 {
                 let page = service.get(&format!("/v1/pets{query}")).await;
                 assert_eq!(page.ids(), expected, "{query}");
-                let link = |next| format!(r#"<http://{}/v1/pets?{next}>; rel="next""#, service.store_address);
-                assert_eq!(page.header("link").map(str::to_owned), next.map(link), "{query}");
+                assert_eq!(page.next_page(), next.map(|next| format!("/v1/pets?{next}")), "{query}");
                 let status = query.split_once("status=").map(|(_, status)| status.split('&').next().unwrap());
                 let has_status = |pet: &serde_json::Value| status.is_none_or(|status| pet["status"] == status);
                 assert!(page.json().as_array().unwrap().iter().all(has_status), "{query}");
@@ -185,7 +184,7 @@ async fn pagination_sees_each_animal_once_during_writes() {
         while let Some(path) = next {
             let page = service.get(&path).await;
             seen.extend(page.ids());
-            next = page.header("link").map(|link| target(&service, link));
+            next = page.next_page();
             create(&service, 3).await;
             assert!(seen.len() < 200, "the walk ends");
             if seen.last() > earlier.last() {
@@ -217,10 +216,4 @@ async fn create(service: &Service, count: usize) {
         let pet: NewPet = petstore::http::parse_new_pet(&body.to_string()).unwrap();
         service.store.create_pet(pet, None).await.unwrap();
     }
-}
-
-/// The path that a link leads to.
-fn target(service: &Service, link: &str) -> String {
-    let address = link.strip_prefix('<').unwrap().strip_suffix(r#">; rel="next""#).unwrap();
-    address.strip_prefix(&format!("http://{}", service.store_address)).unwrap().to_owned()
 }

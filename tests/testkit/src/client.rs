@@ -261,6 +261,12 @@ impl Response {
         self.json().as_array().unwrap().iter().map(|item| item["id"].as_i64().unwrap()).collect()
     }
 
+    /// The path and query that the `Link` to the next page has.
+    pub fn next_page(&self) -> Option<String> {
+        let link = self.header("link")?.strip_prefix(&format!("<http://{}", self.address)).unwrap();
+        Some(link.strip_suffix(r#">; rel="next""#).unwrap().to_owned())
+    }
+
     /// The `code` of an error response, after checking that its body has the shape of every error.
     pub fn code(&self) -> String {
         let body = self.json();
