@@ -2,7 +2,7 @@
 
 use testkit::console::PASSWORD;
 
-use crate::users::{ADA, signed_in, status};
+use crate::users::{ADA, signed_in, signed_in_with_key, status};
 
 /// Every form of the console, with valid fields.
 pub fn forms(key: &str) -> Vec<(String, Vec<(&'static str, &'static str)>)> {
@@ -28,8 +28,7 @@ pub fn forms(key: &str) -> Vec<(String, Vec<(&'static str, &'static str)>)> {
 
 #[tokio::test]
 async fn cross_site_forms_are_rejected_without_effect() {
-    let (service, mut ada) = signed_in().await;
-    let key = ada.key("laptop").await;
+    let (service, mut ada, key) = signed_in_with_key().await;
     service.create_pets(2).await;
     assert_eq!(ada.post("/orders", &[("petId", "1")]).await.status(), 201);
     let id = ada.key_id().await;
