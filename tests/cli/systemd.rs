@@ -8,7 +8,7 @@ use std::process::Stdio;
 
 use expect_test::expect;
 use testkit::postgres::free_port;
-use testkit::{Folder, Process, Request, Server, Signal, TIMEOUT, petstore, within};
+use testkit::{Folder, Process, Request, Server, Signal, TIMEOUT, eventually, petstore};
 
 #[test]
 fn supervisor_is_notified_of_start_and_stop() {
@@ -146,12 +146,8 @@ fn sockets_of_another_process_are_ignored() {
 fn client_of(port: u16) -> std::thread::JoinHandle<String> {
     use std::io::{Read, Write};
     std::thread::spawn(move || {
-        let (mut connected, mut answer) = (None, String::new());
-        within(TIMEOUT, "opening the port", || {
-            connected = TcpStream::connect(("127.0.0.1", port)).ok();
-            connected.is_some()
-        });
-        let mut stream = connected.unwrap();
+        let mut answer = String::new();
+        let mut stream = eventually(TIMEOUT, "opening the port", || TcpStream::connect(("127.0.0.1", port)).ok());
         // A service that refuses its sockets ends without an answer.
         let _ = stream.write_all(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
         let _ = stream.read_to_string(&mut answer);

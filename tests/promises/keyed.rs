@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
-use testkit::{Database, Request, Response, Server, TIMEOUT, new_message, new_pet, within};
+use testkit::{Database, Request, Response, Server, TIMEOUT, eventually, new_message, new_pet};
 
 /// Counts the effects of each text: animals with this name, messages, orders of an animal for sale, and approvals.
 pub fn effects(database: &Database) -> HashMap<String, usize> {
@@ -101,11 +101,9 @@ impl Operation {
 
     /// Sends a request until the response no longer tells the client to retry.
     pub fn send_until_settled(self, service: &Server, key: &str, idempotency_key: &str, text: &str) -> Response {
-        let mut response = None;
-        within(TIMEOUT, "settling", || {
-            let last = response.insert(self.send(service, key, idempotency_key, text));
-            !last.says_to_retry()
-        });
-        response.unwrap()
+        eventually(TIMEOUT, "settling", || {
+            let response = self.send(service, key, idempotency_key, text);
+            (!response.says_to_retry()).then_some(response)
+        })
     }
 }

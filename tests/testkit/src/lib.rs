@@ -40,5 +40,5 @@ pub use shop::Shop;
 pub use stop::{Stop, StopOnDrop};
 pub use tls::Certificate;
 pub use trial::Random;
-pub use wait::{TIMEOUT, soon, until, within};
+pub use wait::{TIMEOUT, eventually, soon, until, within};
 pub use writers::Writers;
