@@ -263,8 +263,10 @@ impl Response {
 
     /// The path and query that the `Link` to the next page has.
     pub fn next_page(&self) -> Option<String> {
-        let link = self.header("link")?.strip_prefix(&format!("<http://{}", self.address)).unwrap();
-        Some(link.strip_suffix(r#">; rel="next""#).unwrap().to_owned())
+        let link = self.header("link")?;
+        let next = link.strip_prefix(&format!("<http://{}", self.address));
+        let next = next.and_then(|next| next.strip_suffix(r#">; rel="next""#));
+        Some(next.unwrap_or_else(|| panic!("{link} leads to no next page of {}", self.address)).to_owned())
     }
 
     /// The `code` of an error response, after checking that its body has the shape of every error.
