@@ -1,17 +1,10 @@
 //! The audit of requests of the API: steps of orders by another than their customer.
 
 use petstore::config::Network;
-use petstore::domain::{AuditEntry, AuditQuery, PageQuery};
+use petstore::domain::AuditEntry;
 use testkit::Request;
 
-use crate::service::{NOW, OPERATOR, Service, Setup};
-
-/// The rows that requests left, oldest first.
-async fn rows(service: &Service) -> Vec<AuditEntry> {
-    let query = AuditQuery { page: PageQuery::default(), since: NOW };
-    let (rows, _) = service.store.list_audit(&query).await.unwrap();
-    rows.into_iter().filter(|row| row.actor != OPERATOR.name()).collect()
-}
+use crate::service::{NOW, Service, Setup};
 
 fn shown(rows: &[AuditEntry]) -> Vec<String> {
     let row = |row: &AuditEntry| {
@@ -35,8 +28,7 @@ async fn statuses<const N: usize>(requests: [Request; N]) -> [u16; N] {
 
 #[test]
 fn step_of_an_order_by_another_than_its_customer_is_audited_once() {
-    Service::on_every_database(async |service| {
-        service.create_pets(4).await;
+    Service::with_pets_on_every_database(4, async |service| {
         let (_, carol) = service.another_account("carol@example.com").await;
         for (pet, key) in [(1, &carol), (2, &carol), (3, &carol), (4, &service.key)] {
             assert_eq!(service.order(key, pet).send().await.status(), 201);
@@ -52,7 +44,7 @@ fn step_of_an_order_by_another_than_its_customer_is_audited_once() {
             step(service, &service.key, 2, "approve").header("prefer", "code=503"),
         ];
         assert_eq!(statuses(unaudited).await, [200, 200, 403, 409, 404, 503]);
-        assert_eq!(shown(&rows(service).await), [""; 0]);
+        assert_eq!(shown(&service.audit().await), [""; 0]);
 
         let keyed = |order| step(service, &service.key, order, "approve").header("idempotency-key", "once");
         let audited = [
@@ -63,7 +55,7 @@ fn step_of_an_order_by_another_than_its_customer_is_audited_once() {
             step(service, &service.key, 3, "cancel"),
         ];
         assert_eq!(statuses(audited).await, [200; 5]);
-        let rows = rows(service).await;
+        let rows = service.audit().await;
         let expected = [
             "order.approve ada@example.com order 2 of carol@example.com 127.0.0.1 approve-2",
             "order.approve ada@example.com order 3 of carol@example.com 127.0.0.1 approve-3",
@@ -90,7 +82,7 @@ async fn row_names_the_client_behind_a_proxy_and_the_id_of_the_response() {
     let approve = service.request("POST", "/v1/store/orders/2/approve").key(&service.key);
     assert_eq!(approve.header("x-request-id", &service.key).send().await.status(), 200);
 
-    let rows = rows(&service).await;
+    let rows = service.audit().await;
     assert_eq!(rows[0].client_address.as_deref(), Some("192.0.2.60"));
     assert_eq!(rows[0].request_id.as_deref(), answer.header("x-request-id"));
     let hidden = rows[1].request_id.as_deref().unwrap();

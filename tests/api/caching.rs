@@ -6,8 +6,7 @@ use crate::service::{LARGEST, Service};
 
 #[tokio::test]
 async fn responses_of_operations_forbid_storing_and_sniffing() {
-    let service = Service::start().await;
-    service.create_pets(2).await;
+    let service = Service::with_pets(2).await;
     let mut requests = service.operations();
     requests.extend(service.operations().into_iter().map(|request| request.key(&service.key)));
     for address in service.addresses() {

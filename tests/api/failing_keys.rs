@@ -78,8 +78,7 @@ async fn operation_limits_and_counts_its_own_requests() {
 
 #[tokio::test]
 async fn strict_handling_rejects_what_is_otherwise_ignored() {
-    let service = Service::start().await;
-    service.create_pets(1).await;
+    let service = Service::with_pets(1).await;
     for (preferences, message) in [
         ("respond-async", "has the unknown preference respond-async"),
         ("code=abc", "has an invalid code: it must be an HTTP status"),
@@ -218,8 +217,7 @@ fn rotation_keeps_the_preferences_of_a_key() {
 
 #[tokio::test]
 async fn date_of_a_key_is_ignored_once_it_has_passed() {
-    let service = Service::start().await;
-    service.create_pets(1).await;
+    let service = Service::with_pets(1).await;
     let (_, key) = failing_key(&service, "date=2026-11-21, handling=strict").await;
     let get = async || service.request("GET", "/v1/pets/1").key(&key).send().await;
     assert_eq!(applied(&get().await), "date=2026-11-21");

@@ -38,8 +38,7 @@ async fn page_holds_what_was_acknowledged_before_it() {
 
 #[tokio::test]
 async fn full_page_stays_cached_while_other_rows_are_added() {
-    let service = Service::start().await;
-    service.create_pets(3).await;
+    let service = Service::with_pets(3).await;
     let (full, last) = ("/v1/pets?limit=2", "/v1/pets?limit=2&after=2");
     let order = service.post("/v1/store/orders", r#"{"petId":3}"#).await;
     let paths = [full, last, "/v1/store/orders"];
@@ -65,8 +64,7 @@ async fn full_page_stays_cached_while_other_rows_are_added() {
 
 #[tokio::test]
 async fn imported_animals_are_on_a_page_cached_before() {
-    let service = Service::start().await;
-    service.create_pets(1).await;
+    let service = Service::with_pets(1).await;
     for path in ["/v1/pets", "/v1/pets?status=available"] {
         let before = service.ids(path).await.len();
         assert_eq!(reads(&service, path).await, 0, "{path} is cached");
@@ -85,8 +83,7 @@ async fn reads(service: &Service, path: &str) -> u64 {
 
 #[tokio::test]
 async fn full_page_shows_changes_by_this_and_other_processes() {
-    let service = Service::start().await;
-    service.create_pets(3).await;
+    let service = Service::with_pets(3).await;
     let (other, path) = (service.database(), "/v1/pets?limit=1&status=available");
     let place = async || service.post("/v1/store/orders", r#"{"petId":1}"#).await.id();
     for turn in 0..40 {

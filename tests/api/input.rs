@@ -210,8 +210,7 @@ async fn every_json_syntax_is_accepted() {
 
 #[tokio::test]
 async fn paths_are_exact() {
-    let service = Service::start().await;
-    service.create_pets(1).await;
+    let service = Service::with_pets(1).await;
     let get = (service.store_address, "GET", "");
     for ((address, method, body), paths) in [
         (get, &["/v1/pets/", "/v1/pets/1/", "//v1/pets", "/v1//pets", "/V1/pets", "/v1/Pets", "/pets", "/v1/"][..]),

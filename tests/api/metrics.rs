@@ -80,8 +80,7 @@ async fn clients_cannot_create_labels() {
 
 #[tokio::test]
 async fn components_count_their_work() {
-    let service = Service::start().await;
-    service.create_pets(3).await;
+    let service = Service::with_pets(3).await;
     for _ in 0..4 {
         assert_eq!(service.get("/v1/pets").await.status(), 200);
     }

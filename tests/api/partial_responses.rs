@@ -49,8 +49,7 @@ async fn cut_body_ends_after_half_of_its_announced_length() {
 
 #[tokio::test]
 async fn cut_body_of_a_large_page_ends_after_half_of_it() {
-    let service = Service::start().await;
-    service.create_pets(100).await;
+    let service = Service::with_pets(100).await;
     let list = || service.request("GET", "/v1/pets?limit=100").key(&service.key).header("connection", "close");
     let whole = list().send().await.body;
     let cut = soon(testkit::raw(service.store_address, &list().header("prefer", "drop=body").bytes())).await;
@@ -59,8 +58,7 @@ async fn cut_body_of_a_large_page_ends_after_half_of_it() {
 
 #[tokio::test]
 async fn paced_body_arrives_whole_and_slowly() {
-    let service = Service::start().await;
-    service.create_pets(2).await;
+    let service = Service::with_pets(2).await;
     let list = |preferences| service.request("GET", "/v1/pets").key(&service.key).header("prefer", preferences);
     let whole = list("").send().await.body;
     let began = Instant::now();

@@ -17,8 +17,7 @@ async fn list(service: &Service, key: &str, query: &str) -> Response {
 
 #[test]
 fn staff_see_and_change_the_orders_of_all_customers() {
-    Service::on_every_database(async |service| {
-        service.create_pets(4).await;
+    Service::with_pets_on_every_database(4, async |service| {
         let (carol, key) = customer(service).await;
         for (key, pet) in [(&key, 1), (&service.key, 2), (&key, 3), (&key, 4)] {
             assert_eq!(service.order(key, pet).send().await.status(), 201);

@@ -296,9 +296,7 @@ async fn stop_completes_requests_and_closes_idle_connections() {
         drop((in_progress, used, fresh));
         soon(transport.service.stopped()).await;
         transport.assert_closed().await;
-        let stored =
-            transport.service.database().query_row("SELECT count(*) FROM pets", [], |row| row.get::<_, i64>(0));
-        assert_eq!(stored.unwrap(), 1);
+        assert_eq!(transport.service.sql("SELECT count(*) FROM pets"), "1");
     }
 }
 

@@ -82,8 +82,7 @@ async fn send_to_end(service: &Service, request: Request) -> String {
 
 #[test]
 fn simulated_failures_execute_and_store_nothing() {
-    Service::on_every_database(async |service| {
-        service.create_pets(2).await;
+    Service::with_pets_on_every_database(2, async |service| {
         for (preferences, begins) in [
             ("code=503", "HTTP/1.1 503"),
             ("error=invalid_value", "HTTP/1.1 400"),
@@ -109,8 +108,7 @@ fn simulated_failures_execute_and_store_nothing() {
 
 #[test]
 fn retry_after_a_dropped_response_is_replayed() {
-    Service::on_every_database(async |service| {
-        service.create_pets(2).await;
+    Service::with_pets_on_every_database(2, async |service| {
         let mut retried = 0;
         for (request, again) in writes(service).zip(writes(service)) {
             let dropped = send_to_end(service, request.header("prefer", "drop=response")).await;
@@ -182,8 +180,7 @@ async fn delay_ends_with_its_client() {
 
 #[tokio::test]
 async fn date_simulates_the_day_of_the_removal() {
-    let service = Service::start().await;
-    service.create_pets(1).await;
+    let service = Service::with_pets(1).await;
     let on = |operation, date: &str| preferring(&service, operation, &format!("date={date}"));
 
     let removed = on(Operation::GetPet, "2030-12-05").send().await;
@@ -228,8 +225,7 @@ async fn date_applies_to_the_document_without_a_key() {
 
 #[tokio::test]
 async fn preferences_combine() {
-    let service = Service::start().await;
-    service.create_pets(1).await;
+    let service = Service::with_pets(1).await;
     let invalid = r#"{"code":"invalid_value""#;
     for (operation, preferences, starts, expected) in [
         // The reserved order.

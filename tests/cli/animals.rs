@@ -89,8 +89,7 @@ fn export_replaces_a_file_only_with_force() {
     std::os::unix::fs::symlink("file", folder.path("link")).unwrap();
 
     for (line, name) in [("pets export file", "file"), ("pets export link", "link"), ("messages export file", "file")] {
-        let told = format!("exit 1\nerror: {name} already exists; use --force to replace it\n");
-        assert_eq!(folder.run(line).shown(), told, "{line}");
+        folder.fails(line, &format!("{name} already exists; use --force to replace it"));
         assert_eq!(folder.read("file"), "mine", "{line}");
     }
     folder.succeed("pets export file --force");
@@ -111,12 +110,8 @@ fn export_to_an_unwritable_place_fails_without_a_file() {
     folder.succeed("migrate");
     std::fs::create_dir(folder.path("folder")).unwrap();
 
-    expect![[r#"
-        exit 1
-        error: nowhere/file: No such file or directory (os error 2)
-    "#]]
-    .assert_eq(&folder.run("pets export nowhere/file").shown());
-    assert_eq!(folder.run("pets export folder").shown(), "exit 1\nerror: folder: Is a directory (os error 21)\n");
+    folder.fails("pets export nowhere/file", "nowhere/file: No such file or directory (os error 2)");
+    folder.fails("pets export folder", "folder: Is a directory (os error 21)");
     assert_eq!(std::fs::read_dir(folder.path("folder")).unwrap().count(), 0);
     assert_eq!(std::fs::read_dir(folder.path("")).unwrap().count(), 2);
 }
@@ -255,12 +250,8 @@ fn import_reads_stdin_and_pipes() {
 #[test]
 fn unreadable_file_is_named() {
     let folder = Folder::new();
-    expect![[r#"
-        exit 1
-        error: animals: No such file or directory (os error 2)
-    "#]]
-    .assert_eq(&folder.run("pets import animals").shown());
-    assert_eq!(folder.run("pets import .").shown(), "exit 1\nerror: .: Is a directory (os error 21)\n");
+    folder.fails("pets import animals", "animals: No such file or directory (os error 2)");
+    folder.fails("pets import .", ".: Is a directory (os error 21)");
     assert!(!folder.path("petstore-data").exists());
 }
 

@@ -3,13 +3,11 @@
 use expect_test::expect;
 use serde_json::Value;
 use testkit::console::{PASSWORD, form};
-use testkit::{Database, Folder, PostgresServer, TIMEOUT, within};
+use testkit::{Database, Folder, PostgresServer, TIMEOUT, fields, within};
 
 /// All rows, oldest first.
 fn rows(database: &Database) -> Vec<Value> {
-    let mut rows: Vec<Value> = serde_json::from_str(&database.run("audit --json")).unwrap();
-    rows.reverse();
-    rows
+    database.list("audit").into_iter().rev().collect()
 }
 
 /// `action actor: subject`
@@ -51,8 +49,7 @@ fn each_command_leaves_one_row_without_a_secret() {
             "account.delete command line: ada@example.com".to_owned(),
         ];
         assert_eq!(shown(&rows), expected);
-        let fields: Vec<_> = rows[0].as_object().unwrap().keys().map(String::as_str).collect();
-        assert_eq!(fields, ["id", "createdAt", "action", "actor", "subject", "clientAddress", "requestId"]);
+        assert_eq!(fields(&rows[0]), ["id", "createdAt", "action", "actor", "subject", "clientAddress", "requestId"]);
         for row in &rows {
             assert!(row["clientAddress"].is_null() && row["requestId"].is_null(), "{row}");
             assert!(row["createdAt"].as_str().unwrap().parse::<jiff::Timestamp>().is_ok());
@@ -69,16 +66,11 @@ fn audit_shows_the_time_asked_for_as_a_table() {
     let folder = Folder::with_account();
     folder.key();
     folder.succeed("account create ben@example.com");
-    let database = rusqlite::Connection::open(folder.path("petstore-data/petstore.db")).unwrap();
-    database.execute("UPDATE audit SET created_at = created_at - 8 * 86400000 WHERE id = 1", []).unwrap();
+    folder.database().sql("UPDATE audit SET created_at = created_at - 8 * 86400000 WHERE id = 1");
 
-    let masked = |line: &str| {
-        let rows: Vec<Value> = serde_json::from_str(&folder.succeed(&format!("{line} --json"))).unwrap();
-        rows.iter()
-            .fold(folder.succeed(line), |table, row| table.replace(row["createdAt"].as_str().unwrap(), &"#".repeat(24)))
-    };
+    let masked = |line: &str| folder.table(line, &["createdAt"]);
 
-    let hint = &folder.keys()[0]["hint"].as_str().unwrap().replace("pet_live_", "");
+    let hint = &folder.list("key list")[0]["hint"].as_str().unwrap().replace("pet_live_", "");
     expect![[r#"
         ID  TIME                      ACTION          ACTOR         CLIENT  REQUEST  SUBJECT
         3   ########################  account.create  command line  -       -        ben@example.com (customer)
@@ -108,8 +100,7 @@ fn restore_and_move_keep_the_rows_and_add_their_own() {
         "account.create command line: eve@example.com (customer)",
     ];
     assert_eq!(shown(&rows(&database)), expected);
-    let here: Vec<Value> = serde_json::from_str(&folder.succeed("audit --json")).unwrap();
-    assert_eq!(here.len(), 3, "the embedded database is not changed");
+    assert_eq!(folder.list("audit").len(), 3, "the embedded database is not changed");
 }
 
 #[test]

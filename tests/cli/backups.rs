@@ -4,18 +4,14 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-use expect_test::expect;
 use testkit::{Database, Folder, Signal, TIMEOUT, within};
 
 /// A folder with an account, two keys (one revoked), and animals.
 fn filled(animals: usize) -> (Folder, String) {
-    let folder = Folder::with_account();
-    let key = folder.key();
+    let (folder, key) = Folder::with_key();
     folder.key();
     folder.succeed("key revoke 2");
-    let animals = (0..animals).map(|n| format!("{{\"name\":\"ß🦊{n}\",\"categoryId\":{n}}}\n"));
-    folder.write("animals.ndjson", animals.collect::<String>());
-    folder.succeed("pets import animals.ndjson");
+    folder.import((0..animals).map(|n| format!("{{\"name\":\"ß🦊{n}\",\"categoryId\":{n}}}\n")));
     (folder, key)
 }
 
@@ -25,10 +21,9 @@ fn backup_of_a_running_service_restores_everything() {
     let server = folder.serve("serve");
     assert_eq!(server.send_message(&key, r"Hello\n🦊").status(), 202);
     // More than one step of the copy.
-    let sessions =
-        "INSERT INTO sessions WITH RECURSIVE counted(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM counted LIMIT 100000)
-                    SELECT CAST(format('%032d', n) AS BLOB), 1, 1, 1 FROM counted";
-    Database::folder(&folder.path("petstore-data")).sql(sessions);
+    let sessions = "WITH RECURSIVE counted(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM counted LIMIT 100000)
+                    INSERT INTO sessions SELECT CAST(format('%032d', n) AS BLOB), 1, 1, 1 FROM counted";
+    folder.database().sql(sessions);
 
     let made = folder.run("backup there.db");
 
@@ -59,33 +54,25 @@ fn backup_of_a_running_service_restores_everything() {
 fn backup_overwrites_only_with_force() {
     let (folder, _) = filled(3);
     folder.write("there.db", "mine");
-    let refused = folder.run("backup there.db");
-    assert_eq!(refused.shown(), "exit 1\nerror: there.db already exists; use --force to replace it\n");
+    folder.fails("backup there.db", "there.db already exists; use --force to replace it");
     assert_eq!(folder.read("there.db"), "mine");
     folder.succeed("backup there.db --force");
 
     folder.succeed("account create grace@example.com");
-    let refused = folder.run("restore there.db");
-    expect![[r#"
-        exit 1
-        error: there is a database in petstore-data; use --force to replace it
-    "#]]
-    .assert_eq(&refused.shown());
+    folder.fails("restore there.db", "there is a database in petstore-data; use --force to replace it");
     folder.succeed("key create --account grace@example.com --name test");
     folder.succeed("restore there.db --force");
-    assert_eq!(folder.keys().as_array().unwrap().len(), 2);
+    assert_eq!(folder.list("key list").len(), 2);
     assert_eq!(folder.run("key create --account grace@example.com --name test").code, Some(1));
 
     // Only regular files are replaced.
     std::os::unix::fs::symlink("there.db", folder.path("link")).unwrap();
     assert!(folder.program("mkfifo").arg("pipe").status().unwrap().success());
     for other in ["link", "pipe"] {
-        let refused = folder.run(&format!("backup {other} --force"));
-        assert_eq!(refused.shown(), format!("exit 1\nerror: {other} is not a regular file\n"));
+        folder.fails(&format!("backup {other} --force"), &format!("{other} is not a regular file"));
         assert!(!folder.path(other).symlink_metadata().unwrap().is_file());
     }
-    let nowhere = folder.run("backup nowhere/there.db");
-    assert_eq!(nowhere.shown(), "exit 1\nerror: nowhere/there.db: No such file or directory (os error 2)\n");
+    folder.fails("backup nowhere/there.db", "nowhere/there.db: No such file or directory (os error 2)");
     let without_database = folder.run("backup new.db --data-dir nowhere").stderr;
     assert!(without_database.starts_with("error: there is no database in nowhere"), "{without_database}");
     assert!(!folder.path("nowhere").exists() && !folder.path("new.db").exists());
@@ -99,9 +86,8 @@ fn backup_overwrites_only_with_force() {
 
     // A backup does not replace the database's own files.
     for file in ["petstore-data/petstore.db", "./petstore-data/petstore.db-wal", "petstore-data/petstore.lock"] {
-        let refused = folder.run(&format!("backup --force {file}")).shown();
-        let why = "a file of a petstore database, which is never replaced";
-        assert_eq!(refused, format!("exit 1\nerror: {file}: {why}\n"));
+        let why = format!("{file}: a file of a petstore database, which is never replaced");
+        folder.fails(&format!("backup --force {file}"), &why);
     }
 }
 
@@ -109,16 +95,16 @@ fn backup_overwrites_only_with_force() {
 fn database_in_use_is_not_replaced() {
     let (folder, _) = filled(3);
     folder.succeed("backup there.db");
-    let text = "exit 1\nerror: the database in petstore-data is in use: stop the service and every other program that has it open\n";
+    let why = "the database in petstore-data is in use: stop the service and every other program that has it open";
 
     let server = folder.serve("serve");
-    assert_eq!(folder.run("restore there.db --force").shown(), text);
+    folder.fails("restore there.db --force", why);
     server.end_by(Signal::TERM);
 
     // Another program, which does not use our locks.
     let conn = rusqlite::Connection::open(folder.path("petstore-data/petstore.db")).unwrap();
     conn.query_row("SELECT count(*) FROM pets", [], |_| Ok(())).unwrap();
-    assert_eq!(folder.run("restore there.db --force").shown(), text);
+    folder.fails("restore there.db --force", why);
     drop(conn);
     folder.succeed("restore there.db --force");
     assert_eq!(folder.names("petstore-data"), ["petstore.db", "petstore.lock"]);
@@ -151,20 +137,13 @@ fn incomplete_backup_is_not_restored() {
 fn other_deployment_and_newer_schema_are_rejected() {
     let (folder, _) = filled(3);
     folder.succeed("backup good.db");
-    let refused = folder.run("restore good.db --data-dir new --deployment staging");
-    expect![[r#"
-        exit 1
-        error: good.db: the database is a production one and cannot be opened as staging
-    "#]]
-    .assert_eq(&refused.shown());
+    let why = "good.db: the database is a production one and cannot be opened as staging";
+    folder.fails("restore good.db --data-dir new --deployment staging", why);
     assert_eq!(folder.run("backup other.db --deployment staging").code, Some(1));
     folder.succeed("account create eve@example.com --data-dir other --deployment staging");
-    let refused = folder.run("restore good.db --data-dir other --force");
-    expect![[r#"
-        exit 1
-        error: the backup is of a production database and would replace a staging one; nothing was replaced. If that is what you want, add --deployment production
-    "#]]
-    .assert_eq(&refused.shown());
+    let why = "the backup is of a production database and would replace a staging one; nothing was replaced. \
+               If that is what you want, add --deployment production";
+    folder.fails("restore good.db --data-dir other --force", why);
     assert!(folder.succeed("account list --data-dir other").contains("eve@example.com"));
     folder.succeed("restore good.db --data-dir other --force --deployment production");
 
@@ -211,11 +190,9 @@ fn backup_refers_to_the_tools_of_postgresql() {
     let folder = Folder::new();
     let text = "petstore backs up only the embedded database; for PostgreSQL, see docs/backup.md";
     for command in ["backup there.db", "restore there.db"] {
-        let refused = folder.run(&format!("{command} --database-url postgres://db/shop"));
-        assert_eq!(refused.shown(), format!("exit 1\nerror: {text}\n"), "{command}");
+        folder.fails(&format!("{command} --database-url postgres://db/shop"), text);
     }
-    let refused = folder.run("serve --backup-every 1h --database-url postgres://db/shop");
-    assert_eq!(refused.shown_log(), format!("exit 1\nERROR {text}\n"));
+    folder.fails_to_serve("serve --backup-every 1h --database-url postgres://db/shop", text);
 }
 
 #[test]

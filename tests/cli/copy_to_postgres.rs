@@ -6,13 +6,10 @@ use testkit::{Folder, PostgresServer, Process, Request, Response, Server, Signal
 
 /// A folder with an account, keys, animals, an order and a message, and one of the keys.
 fn filled() -> (Folder, String) {
-    let folder = Folder::with_account();
-    let key = folder.key();
+    let (folder, key) = Folder::with_key();
     folder.key();
     folder.succeed("key revoke 2");
-    let animals = (0..1500).map(|n| format!("{{\"name\":\"ß🦊{n}\",\"categoryId\":{}}}\n", i64::MIN + n));
-    folder.write("animals.ndjson", animals.collect::<String>());
-    folder.succeed("pets import animals.ndjson");
+    folder.import((0..1500).map(|n| format!("{{\"name\":\"ß🦊{n}\",\"categoryId\":{}}}\n", i64::MIN + n)));
     let server = folder.serve("serve");
     let sent = send_keyed(&server, &key);
     assert_eq!((sent.status(), sent.is_replayed()), (202, false));
@@ -83,9 +80,7 @@ fn database_with_rows_is_rejected_unchanged() {
 #[test]
 fn killed_move_leaves_nothing() {
     let folder = Folder::with_account();
-    let animals = (0..200_000).map(|n| format!("{{\"name\":\"{n}\",\"categoryId\":1}}\n"));
-    folder.write("animals.ndjson", animals.collect::<String>());
-    folder.succeed("pets import animals.ndjson");
+    folder.import((0..200_000).map(|n| format!("{{\"name\":\"{n}\",\"categoryId\":1}}\n")));
     let url = PostgresServer::shared().database();
     let moving = Process::start(&mut folder.command(&format!("move --database-url {url}")));
     let under_way =
@@ -102,8 +97,7 @@ fn killed_move_leaves_nothing() {
 #[test]
 fn database_url_is_required() {
     let folder = Folder::new();
-    let refused = folder.run("move");
-    assert_eq!(refused.shown(), "exit 1\nerror: set --database-url to the PostgreSQL database to copy to\n");
+    folder.fails("move", "set --database-url to the PostgreSQL database to copy to");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use expect_test::expect;
 use serde_json::Value;
-use testkit::{ConsoleUser, Folder, Process, Request, Response, Signal, TIMEOUT, new_message, soon};
+use testkit::{ConsoleUser, Folder, Process, Request, Response, Signal, TIMEOUT, fields, new_message, soon};
 
 /// A folder whose `tmp` is the temporary folder of its commands.
 pub fn folder() -> Folder {
@@ -75,9 +75,8 @@ async fn ready_line_tells_how_to_use_the_store() {
     let folder = folder();
     let running = tokio::task::block_in_place(|| Running::start(&mut ephemeral(&folder, "")));
 
-    let fields: Vec<_> = running.ready.as_object().unwrap().keys().map(String::as_str).collect();
     expect![[r#"storeUrl messagesUrl opsUrl consoleUrl key customerKey email customerEmail password pid"#]]
-        .assert_eq(&fields.join(" "));
+        .assert_eq(&fields(&running.ready).join(" "));
     assert_eq!(running.ready["pid"], running.process.pid());
     assert_eq!((running.field("email"), running.field("customerEmail")), ("staff@localhost", "customer@localhost"));
     for key in ["key", "customerKey"] {
@@ -186,8 +185,7 @@ fn first_animals_are_those_of_a_file_or_none() {
     assert_eq!(folder.names("tmp"), before);
     assert!(!folder.path("started").exists());
     assert_eq!(folder.run("ephemeral --empty --pets animals.ndjson").code, Some(2));
-    let empty = folder.run("ephemeral --pets - -- touch started");
-    assert_eq!(empty.shown(), "exit 1\nerror: - has no animals (--pets): to have none, use --empty\n");
+    folder.fails("ephemeral --pets - -- touch started", "- has no animals (--pets): to have none, use --empty");
 }
 
 #[test]

@@ -6,9 +6,7 @@ use testkit::{Ended, Folder, Process, Signal};
 /// A folder with 50,000 animals, in the database and as a file, so that commands run long enough to be interrupted.
 fn filled() -> Folder {
     let folder = Folder::new();
-    let animals = (0..50_000).map(|n| format!("{{\"name\":\"Rex {n}\",\"categoryId\":{n}}}\n"));
-    folder.write("animals.ndjson", animals.collect::<String>());
-    folder.succeed("pets import animals.ndjson");
+    folder.import((0..50_000).map(|n| format!("{{\"name\":\"Rex {n}\",\"categoryId\":{n}}}\n")));
     folder
 }
 

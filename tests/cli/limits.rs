@@ -98,8 +98,7 @@ fn limits_page_has_the_bounds_of_the_code() {
 
 #[tokio::test]
 async fn request_has_at_most_100_headers() {
-    let folder = Folder::new();
-    let server = folder.serve("quickstart");
+    let (_folder, server) = Folder::serving("quickstart");
     for (headers, status) in [(100, "401"), (101, "431")] {
         let others: String = (2..headers).map(|number| format!("x-{number}: a\r\n")).collect();
         let request = format!("GET /v1/pets HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{others}\r\n");

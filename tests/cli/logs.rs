@@ -9,8 +9,7 @@ const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 
 #[tokio::test]
 async fn log_requests_logs_every_request() {
-    let folder = Folder::with_account();
-    let key = folder.key();
+    let (folder, key) = Folder::with_key();
     let server = folder.serve("serve --log-requests --log-format json");
     let store = server.address("store");
 
@@ -35,8 +34,7 @@ async fn log_requests_logs_every_request() {
 
 #[tokio::test]
 async fn connections_beyond_the_limit_are_logged() {
-    let folder = Folder::new();
-    let server = folder.serve("serve --max-connections 1");
+    let (_folder, server) = Folder::serving("serve --max-connections 1");
     let mut held = Connection::open(server.store()).unwrap();
     assert_eq!(held.send(&Request::new(server.store(), "GET", "/livez")).unwrap().status(), 200);
 
@@ -81,8 +79,7 @@ async fn request_log_names_the_client() {
 
 #[tokio::test]
 async fn control_characters_of_clients_are_escaped() {
-    let folder = Folder::new();
-    let server = folder.serve("serve --log-requests");
+    let (_folder, server) = Folder::serving("serve --log-requests");
     let request = "GET /é\u{9b}31m\u{85} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
     testkit::raw(server.store(), request.as_bytes()).await;
     let log = server.end_by(Signal::TERM).stderr;

@@ -1,6 +1,5 @@
 //! `migrate`, and databases of other versions.
 
-use expect_test::expect;
 use testkit::{Folder, Process};
 
 #[test]
@@ -13,9 +12,9 @@ fn migrate_creates_a_database_and_status_lists_it() {
     let status = folder.succeed("migrate status");
     assert!(status.starts_with("applied  V1__store\n"), "{status}");
     assert!(status.lines().all(|line| line.starts_with("applied  V")), "{status}");
-    let json: serde_json::Value = serde_json::from_str(&folder.succeed("migrate status --json")).unwrap();
+    let json = folder.list("migrate status");
     assert_eq!(json[0], serde_json::json!({"name": "V1__store", "applied": true}));
-    assert_eq!(json.as_array().unwrap().len(), status.lines().count());
+    assert_eq!(json.len(), status.lines().count());
     folder.succeed("migrate");
     assert_eq!(folder.succeed("migrate status"), status, "nothing is pending");
 }
@@ -36,30 +35,19 @@ fn status_of_an_empty_database_is_pending_and_changes_nothing() {
 fn newer_database_is_rejected_unchanged_by_every_command() {
     let folder = Folder::with_account();
     let file = folder.path("petstore-data/petstore.db");
-    let database = rusqlite::Connection::open(&file).unwrap();
-    database.execute("INSERT INTO schema_history (version, name) VALUES (9999, 'later')", []).unwrap();
-    drop(database);
+    folder.database().sql("INSERT INTO schema_history (version, name) VALUES (9999, 'later')");
     let before = std::fs::read(&file).unwrap();
 
-    let refused = folder.run("migrate");
-    let text = refused.shown().replace(&newest(&folder), "N:");
-    expect![[r#"
-        exit 1
-        error: the database is at schema version 9999 and this program knows up to N: use a newer petstore
-    "#]]
-    .assert_eq(&text);
-    for line in ["key list", "pets export", "account create b@example.com"] {
-        assert_eq!(folder.run(line).shown(), refused.shown(), "{line}");
+    let newest = folder.succeed("migrate status").lines().count();
+    let known = format!("this program knows up to {newest}: use a newer petstore");
+    let why = format!("the database is at schema version 9999 and {known}");
+    for line in ["migrate", "key list", "pets export", "account create b@example.com"] {
+        folder.fails(line, &why);
     }
     for line in ["serve --listen 127.0.0.1:0", "quickstart"] {
-        assert_eq!(folder.run(line).shown_log(), refused.shown().replace("error: ", "ERROR "), "{line}");
+        folder.fails_to_serve(line, &why);
     }
     assert!(std::fs::read(&file).unwrap() == before);
-}
-
-/// The newest version that this program knows.
-fn newest(folder: &Folder) -> String {
-    format!("{}:", folder.succeed("migrate status").lines().count())
 }
 
 #[test]

@@ -10,8 +10,7 @@ use crate::shell;
 
 #[test]
 fn quickstart_prints_addresses_and_curl_lines() {
-    let folder = Folder::new();
-    let server = folder.serve("quickstart");
+    let (folder, server) = Folder::serving("quickstart");
 
     let printed = server.printed_until("Stop");
 
@@ -117,7 +116,7 @@ fn printed_lines_work_in_order_on_every_start() {
         for (command, ran) in commands.iter().zip(&ran) {
             assert!(ran.succeeded() && ran.statuses.len() == 1, "start {start}: {command}\n{ran:?}");
         }
-        assert_eq!(folder.keys().as_array().unwrap().len(), 1, "later starts keep the key");
+        assert_eq!(folder.list("key list").len(), 1, "later starts keep the key");
         // Each start has added an animal twice.
         assert_eq!(folder.succeed("pets export").lines().count(), 30 + 2 * start);
         let requests = commands.iter().zip(ran).filter(|(command, _)| !command.contains("=$("));
@@ -144,8 +143,7 @@ fn printed_lines_work_in_order_on_every_start() {
 
 #[tokio::test]
 async fn quickstart_account_signs_in_with_the_printed_password() {
-    let folder = Folder::new();
-    let server = folder.serve("quickstart");
+    let (folder, server) = Folder::serving("quickstart");
     let printed = server.printed_until("Stop");
     let first = password(&printed).to_owned();
     ConsoleUser::new(server.store()).sign_in("quickstart@localhost", &first).await;
@@ -181,8 +179,7 @@ fn failed_start_sets_no_password() {
 
 #[test]
 fn data_directory_is_private_and_of_staging() {
-    let folder = Folder::new();
-    let server = folder.serve("quickstart");
+    let (folder, server) = Folder::serving("quickstart");
     server.printed_until("Stop");
 
     assert_eq!(server.listening["deployment"], "staging");
@@ -190,7 +187,7 @@ fn data_directory_is_private_and_of_staging() {
     assert_eq!(mode("petstore-data"), 0o700);
     assert_eq!(mode("petstore-data/quickstart.key"), 0o600);
     assert!(folder.read("petstore-data/quickstart.key").starts_with("pet_test_"));
-    assert_eq!(folder.keys()[0]["account"], "quickstart@localhost");
+    assert_eq!(folder.list("key list")[0]["account"], "quickstart@localhost");
 
     // A lost key is replaced, and the file is private even if it was readable.
     server.end_by(Signal::TERM);
@@ -236,14 +233,12 @@ fn quickstart_adds_no_animals_to_existing_ones() {
 #[test]
 fn quickstart_changes_production_only_if_told() {
     let folder = Folder::with_account();
-    expect![[r#"
-        exit 1
-        ERROR this is a production database, to which quickstart would add an account, a key and animals: run `petstore serve`, or confirm with --deployment production
-    "#]]
-    .assert_eq(&folder.run("quickstart").shown_log());
+    let why = "this is a production database, to which quickstart would add an account, a key and animals: \
+               run `petstore serve`, or confirm with --deployment production";
+    folder.fails_to_serve("quickstart", why);
     folder.write("petstore-data/quickstart.key", "pet_live_of_another_store");
     assert_eq!(folder.run("quickstart").code, Some(1), "a key file makes no difference");
-    assert_eq!((folder.succeed("pets export"), folder.keys()), (String::new(), serde_json::json!([])));
+    assert_eq!((folder.succeed("pets export"), folder.list("key list")), (String::new(), Vec::new()));
 
     let server = folder.serve("quickstart --deployment production");
     server.printed_until("Stop");

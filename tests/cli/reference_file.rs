@@ -1,7 +1,7 @@
 //! Every setting with its help and its default: in `ops/petstore.toml`, the file an operator starts from, and in
 //! `docs/settings.md`.
 
-use clap::{Arg, Command};
+use clap::Arg;
 use expect_test::expect_file;
 use petstore::config::{settings, takes_list};
 use testkit::Folder;
@@ -13,39 +13,25 @@ const WIDTH: usize = 100;
 /// A setting without a default keeps the example that the file has for it. `UPDATE_EXPECT=1` renews the rest.
 #[test]
 fn reference_file_lists_every_setting() {
-    let show = config_show();
     let (introduction, _) = REFERENCE.split_once("\n\n").unwrap();
-    let mut reference = format!("{introduction}\n");
-    let mut heading = None;
-    for arg in settings(&show) {
-        if arg.get_help_heading() != heading {
-            heading = arg.get_help_heading();
-            reference += &format!("\n### {}\n", heading.unwrap());
-        }
-        reference += &format!("\n{}#{} = {}\n", comment(arg), arg.get_long().unwrap(), value(arg));
-    }
+    let entry = |arg: &Arg| format!("\n{}#{} = {}\n", comment(arg), arg.get_long().unwrap(), value(arg));
+    let reference = listed(introduction, |heading| format!("\n### {heading}\n"), entry);
     expect_file!["../../ops/petstore.toml"].assert_eq(&reference);
 }
 
 /// `UPDATE_EXPECT=1` renews the tables of the page.
 #[test]
 fn settings_page_lists_every_setting() {
-    let show = config_show();
     let (introduction, _) = PAGE.split_once("\n\n## ").unwrap();
-    let mut page = format!("{introduction}\n");
-    let mut heading = None;
-    for arg in settings(&show) {
-        if arg.get_help_heading() != heading {
-            heading = arg.get_help_heading();
-            page += &format!("\n## {}\n\n", heading.unwrap());
-        }
+    let entry = |arg: &Arg| {
         let help = help(arg).replace(" [possible values: true, false]", "").replace(" [possible values: ", " [");
         let default = match value(arg) {
             value if arg.get_default_values().is_empty() => format!("for example `{value}`"),
             value => format!("`{value}`"),
         };
-        page += &format!("- `{}` ({default}): {help}\n", arg.get_long().unwrap());
-    }
+        format!("- `{}` ({default}): {help}\n", arg.get_long().unwrap())
+    };
+    let page = listed(introduction, |heading| format!("\n## {heading}\n\n"), entry);
     expect_file!["../../docs/settings.md"].assert_eq(&page);
 }
 
@@ -69,10 +55,19 @@ fn reference_file_changes_nothing_until_uncommented() {
     }
 }
 
-/// The command that has all settings.
-fn config_show() -> Command {
+/// The introduction, and an entry for each setting below the heading of its group.
+fn listed(introduction: &str, heading: impl Fn(&str) -> String, entry: impl Fn(&Arg) -> String) -> String {
     let command = petstore::cli::command();
-    command.find_subcommand("config").and_then(|config| config.find_subcommand("show")).unwrap().clone()
+    let show = command.find_subcommand("config").and_then(|config| config.find_subcommand("show")).unwrap();
+    let (mut page, mut group) = (format!("{introduction}\n"), None);
+    for arg in settings(show) {
+        if arg.get_help_heading() != group {
+            group = arg.get_help_heading();
+            page += &heading(group.unwrap());
+        }
+        page += &entry(arg);
+    }
+    page
 }
 
 /// The flag's help, with its possible values.

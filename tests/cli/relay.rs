@@ -6,51 +6,9 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
 use testkit::nats::{STREAM, Stored};
 use testkit::postgres::{query, try_query};
-use testkit::{Database, Folder, NatsServer, PostgresServer, Request, Response, Server, Signal, TIMEOUT, within};
-
-/// A database with a key.
-pub struct Shop {
-    pub database: Database,
-    pub key: String,
-}
-
-impl Shop {
-    pub fn on_every_database() -> [Self; 2] {
-        [Self::on_sqlite(), Self::at(Database::postgres())]
-    }
-
-    pub fn on_sqlite() -> Self {
-        Self::at(Database::temporary())
-    }
-
-    pub fn at(database: Database) -> Self {
-        Self { key: database.make_key(), database }
-    }
-
-    fn serve(&self, broker: &NatsServer) -> Server {
-        self.database.serve_with(&format!("--relay {}", broker.url()))
-    }
-
-    pub fn send(&self, server: &Server, text: &str) -> Response {
-        let answer = server.send_message(&self.key, text);
-        assert_eq!(answer.status(), 202, "{answer:?}");
-        answer
-    }
-
-    pub fn list(&self, flags: &str) -> Vec<Value> {
-        let mut command = self.database.petstore("messages list --json");
-        let output = command.args(flags.split_whitespace()).output().unwrap();
-        assert!(output.status.success(), "{output:?}");
-        serde_json::from_slice(&output.stdout).unwrap()
-    }
-
-    pub fn assert_nothing_waits(&self) {
-        within(TIMEOUT, "marking messages as sent", || self.list("--state waiting").is_empty());
-    }
-}
+use testkit::{Database, Folder, NatsServer, PostgresServer, Request, Server, Shop, Signal, TIMEOUT, within};
 
 /// Waits until the stream has `number` messages, and a moment longer for duplicates.
 fn arrived(broker: &NatsServer, number: usize) -> Vec<Stored> {
@@ -69,7 +27,7 @@ pub fn metric(server: &Server, name: &str) -> f64 {
 fn message_arrives_as_acknowledged() {
     for shop in Shop::on_every_database() {
         let broker = NatsServer::start();
-        let server = shop.serve(&broker);
+        let server = shop.relay_to(&broker.url());
 
         let answers = [shop.send(&server, "Hello"), shop.send(&server, r#"ß🦊\u2028\n\"\\"#)];
 
@@ -81,7 +39,7 @@ fn message_arrives_as_acknowledged() {
             assert_eq!(*stored, expected);
         }
         shop.assert_nothing_waits();
-        assert_eq!(shop.list("--state sent").len(), 2);
+        assert_eq!(shop.messages("--state sent").len(), 2);
         assert_eq!(metric(&server, "petstore_messages_relayed_total"), 2.0);
         assert_eq!(metric(&server, "petstore_relay_active"), 1.0);
         assert_eq!(metric(&server, "petstore_relay_failures_total"), 0.0);
@@ -105,14 +63,14 @@ fn documented_grants_suffice_to_serve_and_relay() {
     let owner = PostgresServer::shared().database();
     assert!(Database::url(&owner).petstore("migrate").status().unwrap().success());
     let url = grant_to_serve(&owner);
-    let shop = Shop::at(Database::url(&url));
+    let shop = Shop::on(Database::url(&url));
     let mut import = shop.database.petstore("pets import -");
     let mut import = import.stdin(std::process::Stdio::piped()).spawn().unwrap();
     import.stdin.take().unwrap().write_all(br#"{"name":"Rex","categoryId":1}"#).unwrap();
     assert!(import.wait().unwrap().success());
     let broker = NatsServer::start();
 
-    let server = shop.serve(&broker);
+    let server = shop.relay_to(&broker.url());
 
     shop.send(&server, "Hello");
     arrived(&broker, 1);
@@ -133,7 +91,7 @@ fn documented_grants_suffice_to_serve_and_relay() {
 fn second_process_takes_over_the_relay() {
     for shop in Shop::on_every_database() {
         let broker = NatsServer::start();
-        let (one, other) = (shop.serve(&broker), shop.serve(&broker));
+        let (one, other) = (shop.relay_to(&broker.url()), shop.relay_to(&broker.url()));
         for n in 0..50 {
             shop.send(&one, &format!("to one: {n}"));
             shop.send(&other, &format!("to the other: {n}"));
@@ -143,13 +101,9 @@ fn second_process_takes_over_the_relay() {
         assert_eq!(active + metric(&other, "petstore_relay_active"), 1.0);
 
         let (dies, lives) = if active == 1.0 { (one, other) } else { (other, one) };
-        for n in 0..20 {
-            shop.send(&lives, &format!("before: {n}"));
-        }
+        shop.send_numbered(&lives, "before", 20);
         dies.end_by(Signal::KILL);
-        for n in 0..20 {
-            shop.send(&lives, &format!("after: {n}"));
-        }
+        shop.send_numbered(&lives, "after", 20);
 
         // Messages in flight at the kill are sent again, and the stream drops the duplicates.
         arrived(&broker, 140);
@@ -162,17 +116,15 @@ fn second_process_takes_over_the_relay() {
 fn messages_wait_while_the_broker_is_down() {
     let shop = Shop::on_sqlite();
     let mut broker = NatsServer::start();
-    let server = shop.serve(&broker);
+    let server = shop.relay_to(&broker.url());
     shop.send(&server, "before");
     arrived(&broker, 1);
     broker.kill();
 
-    for n in 0..5 {
-        shop.send(&server, &format!("meanwhile {n}"));
-    }
+    shop.send_numbered(&server, "meanwhile", 5);
     within(TIMEOUT, "trying again", || metric(&server, "petstore_relay_failures_total") >= 3.0);
     assert_eq!(server.get("/readyz", "").status(), 200);
-    assert_eq!(shop.list("--state waiting").len(), 5);
+    assert_eq!(shop.messages("--state waiting").len(), 5);
     within(TIMEOUT, "counting messages", || metric(&server, "petstore_messages_waiting") == 5.0);
     broker.start_again();
 
@@ -189,7 +141,7 @@ fn service_starts_without_a_broker() {
     let shop = Shop::on_sqlite();
     let mut broker = NatsServer::start();
     broker.kill();
-    let server = shop.serve(&broker);
+    let server = shop.relay_to(&broker.url());
     shop.send(&server, "early");
     server.logged("cannot relay messages, they stay queued; retrying");
 
@@ -206,7 +158,7 @@ fn service_starts_without_a_broker() {
 fn deleted_stream_is_created_again() {
     let shop = Shop::on_sqlite();
     let broker = NatsServer::start();
-    let server = shop.serve(&broker);
+    let server = shop.relay_to(&broker.url());
     shop.send(&server, "before");
     arrived(&broker, 1);
     broker.delete(STREAM);
@@ -222,7 +174,7 @@ fn message_captured_by_another_stream_is_not_sent() {
     let broker = NatsServer::start();
     broker.create(STREAM, &["elsewhere"]);
     broker.create("CAPTURE", &["petstore.>"]);
-    let server = shop.serve(&broker);
+    let server = shop.relay_to(&broker.url());
 
     shop.send(&server, "before");
 
@@ -240,7 +192,7 @@ fn message_captured_by_another_stream_is_not_sent() {
     shop.send(&server, "after");
     let why = server.logged("cannot relay messages, they stay queued; retrying")["why"].to_string();
     assert!(why.contains("another stream has the subject"), "{why}");
-    assert_eq!(shop.list("--state waiting").len(), 1);
+    assert_eq!(shop.messages("--state waiting").len(), 1);
     assert!(broker.stored("CAPTURE").is_empty());
     broker.delete("CAPTURE");
     broker.create(STREAM, &["petstore.messages"]);
@@ -275,7 +227,7 @@ fn misbehaving(after: impl Fn(TcpStream) + Send + 'static) -> (String, Receiver<
 fn broker_that_closes_every_connection_is_not_stormed() {
     let shop = Shop::on_sqlite();
     let (url, connected) = misbehaving(drop);
-    let server = shop.database.serve_with(&format!("--relay {url}"));
+    let server = shop.relay_to(&url);
 
     let times: Vec<_> = (0..6).map(|_| connected.recv_timeout(TIMEOUT).unwrap()).collect();
 
@@ -295,7 +247,7 @@ fn broker_that_closes_connections_later_is_not_stormed() {
         let info = r#"{"config":{"subjects":["petstore.messages"]}}"#;
         client.write_all(format!("MSG {inbox} 1 {}\r\n{info}\r\n", info.len()).as_bytes()).unwrap();
     });
-    let server = shop.database.serve_with(&format!("--relay {url}"));
+    let server = shop.relay_to(&url);
 
     let times: Vec<_> = (0..5).map(|_| connected.recv_timeout(TIMEOUT).unwrap()).collect();
 
@@ -322,7 +274,7 @@ fn what_a_broker_sends_is_bounded() {
             }
             let _ = told.send(sent);
         });
-        let server = shop.database.serve_with(&format!("--relay {url}"));
+        let server = shop.relay_to(&url);
 
         let taken = taken.recv_timeout(TIMEOUT).unwrap();
 
@@ -338,7 +290,7 @@ fn rejected_messages_do_not_delay_others() {
     let folder = Folder::new();
     folder.write("nats.conf", "max_payload: 2048");
     let broker = NatsServer::start_with(&["--config", folder.path("nats.conf").to_str().unwrap()]);
-    let server = shop.database.serve_with(&format!("--relay {} --log-level debug", broker.url()));
+    let server = shop.relay_to(&format!("{} --log-level debug", broker.url()));
     // More messages than a batch has, so that the broker rejects a whole batch.
     for _ in 0..300 {
         shop.send(&server, &"x".repeat(3_000));
@@ -347,7 +299,7 @@ fn rejected_messages_do_not_delay_others() {
     shop.send(&server, "small");
 
     arrived(&broker, 1);
-    let waiting = shop.list("--state waiting --limit 1000");
+    let waiting = shop.messages("--state waiting --limit 1000");
     assert_eq!(waiting.len(), 300);
     assert!(waiting.iter().all(|message| message["message"] != "small"));
     // Longer than two rounds through all messages.
@@ -363,7 +315,7 @@ fn message_of_any_size_around_max_payload_does_not_delay_others() {
     let folder = Folder::new();
     folder.write("nats.conf", "max_payload: 2048");
     let broker = NatsServer::start_with(&["--config", folder.path("nats.conf").to_str().unwrap()]);
-    let server = shop.database.serve_with(&format!("--relay {}", broker.url()));
+    let server = shop.relay_to(&broker.url());
     for size in 1_700..1_900 {
         shop.send(&server, &"x".repeat(size));
     }
@@ -371,7 +323,7 @@ fn message_of_any_size_around_max_payload_does_not_delay_others() {
 
     within(TIMEOUT, "relaying", || broker.stored(STREAM).iter().any(|message| message.body.contains("small")));
 
-    let waiting = shop.list("--state waiting --limit 1000").len();
+    let waiting = shop.messages("--state waiting --limit 1000").len();
     assert!((1..200).contains(&waiting), "{waiting}");
     let log = server.end_by(Signal::TERM).stderr;
     assert!(log.contains("max_payload") && !log.contains("connection lost"), "{log}");
@@ -404,15 +356,13 @@ fn relay_credentials_are_never_logged() {
 fn sent_messages_are_deleted_after_their_retention() {
     let shop = Shop::on_sqlite();
     let mut broker = NatsServer::start();
-    let server = shop.database.serve_with(&format!("--relay {} --relay-retention 1s", broker.url()));
-    for n in 0..5 {
-        shop.send(&server, &format!("message {n}"));
-    }
+    let server = shop.relay_to(&format!("{} --relay-retention 1s", broker.url()));
+    shop.send_numbered(&server, "message", 5);
     arrived(&broker, 5);
     broker.kill();
     shop.send(&server, "it waits");
 
-    within(TIMEOUT, "deleting sent messages", || shop.list("").len() == 1);
-    assert_eq!(shop.list("")[0]["message"], "it waits");
+    within(TIMEOUT, "deleting sent messages", || shop.messages("").len() == 1);
+    assert_eq!(shop.messages("")[0]["message"], "it waits");
     server.end_by(Signal::TERM);
 }

@@ -5,15 +5,14 @@ use std::net::TcpListener;
 use std::time::Duration;
 
 use expect_test::expect;
-use testkit::{Database, Folder, Process, Server, Signal, petstore};
+use testkit::{Database, Folder, Process, Server, Signal, fields, petstore};
 
 #[test]
 fn listening_line_has_the_bound_addresses() {
-    let folder = Folder::new();
-    let server = folder.serve("serve");
+    let (_folder, server) = Folder::serving("serve");
 
-    let fields: Vec<_> = server.listening.as_object().unwrap().keys().map(String::as_str).collect();
-    assert_eq!(fields, ["timestamp", "level", "message", "store", "messages", "ops", "deployment", "version"]);
+    let expected = ["timestamp", "level", "message", "store", "messages", "ops", "deployment", "version"];
+    assert_eq!(fields(&server.listening), expected);
     for listener in ["store", "messages", "ops"] {
         assert_ne!(server.address(listener).port(), 0);
     }
@@ -35,8 +34,7 @@ fn sigterm_and_sigint_stop_with_success() {
 
 #[test]
 fn second_signal_skips_the_drain_delay() {
-    let folder = Folder::new();
-    let server = folder.serve("serve --drain-delay 1h");
+    let (_folder, server) = Folder::serving("serve --drain-delay 1h");
     server.signal(Signal::TERM);
     // Two signals of one kind that arrive together are one.
     std::thread::sleep(Duration::from_millis(200));
@@ -73,8 +71,7 @@ fn after_a_failed_sync_nothing_starts_beside_other_processes() {
 
 #[tokio::test]
 async fn listeners_selects_what_is_opened() {
-    let folder = Folder::with_account();
-    let key = folder.key();
+    let (folder, key) = Folder::with_key();
 
     let server = folder.serve("serve --listeners messages,ops");
 
@@ -87,17 +84,13 @@ async fn listeners_selects_what_is_opened() {
 
 #[test]
 fn deployment_is_chosen_once() {
-    let folder = Folder::new();
-    let server = folder.serve("serve --deployment staging");
+    let (folder, server) = Folder::serving("serve --deployment staging");
     assert_eq!(server.listening["deployment"], "staging");
     server.end_by(Signal::TERM);
 
     assert_eq!(folder.serve("serve").listening["deployment"], "staging");
-    expect![[r#"
-        exit 1
-        ERROR the database is a staging one and cannot be opened as production
-    "#]]
-    .assert_eq(&folder.run("serve --deployment production --listen 127.0.0.1:0").shown_log());
+    let why = "the database is a staging one and cannot be opened as production";
+    folder.fails_to_serve("serve --deployment production --listen 127.0.0.1:0", why);
 }
 
 #[test]
@@ -115,8 +108,7 @@ fn commands_except_quickstart_create_production() {
 
 #[tokio::test]
 async fn first_start_names_the_sign_up_page() {
-    let folder = Folder::new();
-    let server = folder.serve("serve");
+    let (folder, server) = Folder::serving("serve");
     let address = server.address("store");
     let first = format!("There is no account yet. Create the first one at http://{address}/sign-up");
     let open = "registration is open: visitors can create an account (--registration)";
@@ -154,8 +146,7 @@ fn port_in_use_is_named_with_its_flag() {
         assert_eq!(folder.names("."), [""; 0], "a start that fails creates nothing");
     }
     folder.write("none.toml", "listeners = []");
-    let ended = folder.run("serve --config none.toml").shown_log();
-    assert_eq!(ended, "exit 1\nERROR there is no listener to open: `listeners` is empty\n");
+    folder.fails_to_serve("serve --config none.toml", "there is no listener to open: `listeners` is empty");
     assert_eq!(folder.names("."), ["none.toml"]);
 }
 
@@ -170,8 +161,7 @@ fn second_service_on_a_database_is_reported() {
 
 #[test]
 fn limit_of_the_file_size_rejects_writes() {
-    let folder = Folder::with_account();
-    let key = folder.key();
+    let (folder, key) = Folder::with_key();
     let mut command = folder.program("prlimit");
     command.args(["--fsize=200000", petstore()]).args(Database::SERVE.split_whitespace());
     let server = Server::start(&mut command);
@@ -198,9 +188,8 @@ fn linked_database_is_rejected() {
     std::fs::create_dir(folder.path("linked")).unwrap();
     std::os::unix::fs::symlink("../petstore-data/petstore.db", folder.path("linked/petstore.db")).unwrap();
     for command in ["account list", "backup copy.db", "restore there.db --force", "migrate status"] {
-        let refused = folder.run(&format!("{command} --data-dir linked")).shown();
         let why = "is a link: give the folder of its target with --data-dir, or move the database here";
-        assert_eq!(refused, format!("exit 1\nerror: linked/petstore.db {why}\n"), "{command}");
+        folder.fails(&format!("{command} --data-dir linked"), &format!("linked/petstore.db {why}"));
     }
 }
 

@@ -153,8 +153,7 @@ async fn quickstart_serves_while_stdout_is_not_read() {
 
 #[tokio::test]
 async fn rejections_are_logged_once_then_counted_per_second() {
-    let folder = Folder::new();
-    let server = folder.serve("serve --drain-delay 1h");
+    let (_folder, server) = Folder::serving("serve --drain-delay 1h");
     let listener = server.address("store");
     server.signal(Signal::TERM);
     server.logged("stopping");

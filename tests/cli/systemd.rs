@@ -8,7 +8,7 @@ use std::process::Stdio;
 
 use expect_test::expect;
 use testkit::postgres::free_port;
-use testkit::{Folder, Process, Request, Server, Signal, TIMEOUT, petstore, within};
+use testkit::{Folder, Process, Request, Server, Signal, TIMEOUT, eventually, petstore};
 
 #[test]
 fn supervisor_is_notified_of_start_and_stop() {
@@ -71,8 +71,7 @@ async fn reload_does_not_end_a_service_without_certificates() {
 /// Like systemd, `systemd-socket-activate` opens the sockets, waits for a client, and becomes the service.
 #[tokio::test]
 async fn listeners_use_activated_sockets() {
-    let folder = Folder::with_account();
-    let key = folder.key();
+    let (folder, key) = Folder::with_key();
     let (store, messages) = (free_port(), free_port());
     let sockets = [format!("--listen=127.0.0.1:{store}"), format!("--listen=127.0.0.1:{messages}")];
     // The passed sockets replace these addresses.
@@ -147,12 +146,8 @@ fn sockets_of_another_process_are_ignored() {
 fn client_of(port: u16) -> std::thread::JoinHandle<String> {
     use std::io::{Read, Write};
     std::thread::spawn(move || {
-        let (mut connected, mut answer) = (None, String::new());
-        within(TIMEOUT, "opening the port", || {
-            connected = TcpStream::connect(("127.0.0.1", port)).ok();
-            connected.is_some()
-        });
-        let mut stream = connected.unwrap();
+        let mut answer = String::new();
+        let mut stream = eventually(TIMEOUT, "opening the port", || TcpStream::connect(("127.0.0.1", port)).ok());
         // A service that refuses its sockets ends without an answer.
         let _ = stream.write_all(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
         let _ = stream.read_to_string(&mut answer);

@@ -51,9 +51,8 @@ fn healthcheck_uses_tls_like_the_listeners() {
         .env("PETSTORE_OPS_LISTEN", address.to_string())
         .status();
     assert!(by_variables.unwrap().success(), "in a container, the environment is that of the service");
-    let plain = folder.run(&format!("healthcheck --ops-listen {address}")).shown();
-    let why = "status 400: This port requires TLS: use https://.";
-    assert_eq!(plain, format!("exit 1\nerror: {address} is not ready: {why}\n"));
+    let why = format!("{address} is not ready: status 400: This port requires TLS: use https://.");
+    folder.fails(&format!("healthcheck --ops-listen {address}"), &why);
 }
 
 #[tokio::test]

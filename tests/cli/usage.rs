@@ -3,6 +3,9 @@
 use expect_test::expect;
 use testkit::{Folder, Process, petstore};
 
+const NO_DATABASE: &str =
+    "there is no database in petstore-data; `petstore serve` or `petstore quickstart` creates one";
+
 fn usage(line: &str) -> String {
     let folder = Folder::new();
     let shown = folder.run(line).usage();
@@ -41,7 +44,7 @@ fn misspelt_command_or_flag_suggests_the_nearest() {
 fn closed_stdout_is_a_failure() {
     let folder = Folder::with_account();
     folder.key();
-    let keys = folder.keys();
+    let keys = folder.list("key list");
     let run = |line: &str, redirection: &str| {
         let mut script = folder.program("sh");
         Process::start(script.args(["-c", &format!("exec {} {line} {redirection}", petstore())])).end()
@@ -70,7 +73,7 @@ fn closed_stdout_is_a_failure() {
             assert_eq!(run(line, ">/dev/null").code, Some(0), "{line}");
         }
     }
-    assert_eq!(folder.keys(), keys, "no key is created that cannot be shown");
+    assert_eq!(folder.list("key list"), keys, "no key is created that cannot be shown");
     assert_eq!(run("account create eve@example.com", ">&-").code, Some(0), "its output is its argument");
     assert_eq!(run("--version", "1<>/dev/null").code, Some(0), "programs that only check it discard its output");
 }
@@ -178,11 +181,7 @@ fn missing_database_is_a_failure_and_not_created() {
         assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""), "{line}");
         assert!(ended.stderr.contains("petstore-data"), "{line}: {}", ended.stderr);
     }
-    expect![[r#"
-        exit 1
-        error: there is no database in petstore-data; `petstore serve` or `petstore quickstart` creates one
-    "#]]
-    .assert_eq(&folder.run("key list").shown());
+    folder.fails("key list", NO_DATABASE);
     assert!(!folder.path("petstore-data").exists());
 }
 
@@ -190,18 +189,16 @@ fn missing_database_is_a_failure_and_not_created() {
 fn services_write_a_log_and_other_commands_plain_text() {
     let folder = Folder::new();
     folder.write("file", "");
-    let why = "cannot open the database in file/data: file/data: Not a directory (os error 20)\n";
+    let why = "cannot open the database in file/data: file/data: Not a directory (os error 20)";
     for line in ["migrate", "pets import -", "key list --log-format json"] {
-        let ended = folder.run(&format!("{line} --data-dir file/data"));
-        assert_eq!(ended.shown(), format!("exit 1\nerror: {why}"), "{line}");
+        folder.fails(&format!("{line} --data-dir file/data"), why);
     }
     for line in
         ["serve --listeners ops --ops-listen 127.0.0.1:0", "quickstart --listeners ops --ops-listen 127.0.0.1:0"]
     {
-        let ended = folder.run(&format!("{line} --data-dir file/data"));
-        assert_eq!(ended.shown_log(), format!("exit 1\nERROR {why}"), "{line}");
+        folder.fails_to_serve(&format!("{line} --data-dir file/data"), why);
         let ended = folder.run(&format!("{line} --data-dir file/data --log-format human"));
-        assert!(ended.stderr.contains("ERROR") && ended.stderr.ends_with(why), "{line}: {ended:?}");
+        assert!(ended.stderr.contains("ERROR") && ended.stderr.ends_with(&format!("{why}\n")), "{line}: {ended:?}");
     }
 }
 
@@ -220,8 +217,7 @@ fn database_or_backup_that_is_a_pipe_is_rejected() {
             "{line}: {refused}"
         );
     }
-    let refused = folder.run("serve --listen 127.0.0.1:0").shown_log();
-    assert_eq!(refused, "exit 1\nERROR petstore-data/petstore.db is not a regular file\n");
+    folder.fails_to_serve("serve --listen 127.0.0.1:0", "petstore-data/petstore.db is not a regular file");
 }
 
 /// Without the lock, two commands could replace the database at once.
@@ -239,20 +235,16 @@ fn file_of_another_program_is_rejected_unchanged() {
     let folder = Folder::new();
     std::fs::create_dir(folder.path("petstore-data")).unwrap();
     folder.write("petstore-data/petstore.db", "");
-    let nothing =
-        "exit 1\nerror: there is no database in petstore-data; `petstore serve` or `petstore quickstart` creates one\n";
-    assert_eq!(folder.run("key list").shown(), nothing);
+    folder.fails("key list", NO_DATABASE);
     assert_eq!(folder.read("petstore-data/petstore.db"), "");
 
     let file = folder.path("petstore-data/petstore.db");
     let assert_rejected = |why: &str| {
         let before = std::fs::read(&file).unwrap();
-        for line in ["key list", "migrate"] {
-            let told = format!("exit 1\nerror: petstore-data/petstore.db: {why}\n");
-            assert_eq!(folder.run(line).shown(), told, "{line}");
-        }
-        let served = folder.run("serve --listen 127.0.0.1:0").shown_log();
-        assert_eq!(served, format!("exit 1\nERROR petstore-data/petstore.db: {why}\n"));
+        let told = format!("petstore-data/petstore.db: {why}");
+        folder.fails("key list", &told);
+        folder.fails("migrate", &told);
+        folder.fails_to_serve("serve --listen 127.0.0.1:0", &told);
         let checked = folder.run("config check --listen 127.0.0.1:0").shown();
         assert!(checked.starts_with("exit 1\n") && checked.contains(why), "{checked}");
         assert!(std::fs::read(&file).unwrap() == before);

@@ -5,7 +5,6 @@ use serde_json::Value;
 use crate::browser::{Browser, Scripts};
 use crate::pages::PAGES;
 use crate::reference;
-use crate::service::Service;
 use crate::users::{ADA, make_staff};
 
 /// The violations that no page may have, not even in code of others.
@@ -13,8 +12,7 @@ const SERIOUS: &[&str] = &["serious", "critical"];
 
 #[tokio::test]
 async fn no_page_has_an_axe_violation() {
-    let service = Service::start().await;
-    let browser = Browser::start(&service, Scripts::On).await;
+    let (service, browser) = Browser::with_service(Scripts::On).await;
     let axe = axe();
     for path in ["/", "/sign-up", "/sign-in", "/docs/deprecations"] {
         browser.open(path).await;
@@ -78,8 +76,7 @@ async fn no_page_has_an_axe_violation() {
 
 #[tokio::test]
 async fn reference_has_no_serious_axe_violation() {
-    let service = Service::start().await;
-    let browser = Browser::start(&service, Scripts::On).await;
+    let (_service, browser) = Browser::with_service(Scripts::On).await;
     let axe = axe();
     browser.open("/docs#tag/pets/POST/pets").await;
     reference::open_request(&browser, "pets/POST/pets").await;

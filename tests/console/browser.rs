@@ -33,6 +33,13 @@ pub enum Scripts {
 }
 
 impl Browser {
+    /// Starts a service and a browser that shows its pages.
+    pub async fn with_service(scripts: Scripts) -> (Service, Self) {
+        let service = Service::start().await;
+        let browser = Self::start(&service, scripts).await;
+        (service, browser)
+    }
+
     pub async fn start(service: &Service, scripts: Scripts) -> Self {
         let profile = tempfile::tempdir().unwrap();
         // The driver ends if another process has its port on IPv6.

@@ -2,7 +2,7 @@
 
 use testkit::console::PASSWORD;
 
-use crate::users::{ADA, signed_in, status};
+use crate::users::{ADA, signed_in, signed_in_with_key, status};
 
 /// Every form of the console, with valid fields.
 pub fn forms(key: &str) -> Vec<(String, Vec<(&'static str, &'static str)>)> {
@@ -28,21 +28,19 @@ pub fn forms(key: &str) -> Vec<(String, Vec<(&'static str, &'static str)>)> {
 
 #[tokio::test]
 async fn cross_site_forms_are_rejected_without_effect() {
-    let (service, mut ada) = signed_in().await;
-    let key = ada.key("laptop").await;
+    let (service, mut ada, key) = signed_in_with_key().await;
     service.create_pets(2).await;
     assert_eq!(ada.post("/orders", &[("petId", "1")]).await.status(), 201);
     let id = ada.key_id().await;
     let state = || {
-        let database = service.database();
-        let digest = |sql: &str| -> String { database.query_row(sql, [], |row| row.get(0)).unwrap() };
         [
-            digest("SELECT group_concat(email || coalesce(password_hash, '')) FROM accounts"),
-            digest("SELECT group_concat(name || coalesce(expires_at, '') || coalesce(revoked_at, '')) FROM api_keys"),
-            digest("SELECT group_concat(id || ' ' || status) FROM pets"),
-            digest("SELECT group_concat(pet_id || ' ' || status) FROM orders"),
-            digest("SELECT count(*) || '' FROM messages"),
-            digest("SELECT group_concat(hex(token_hash)) FROM sessions"),
+            service.sql("SELECT group_concat(email || coalesce(password_hash, '')) FROM accounts"),
+            service
+                .sql("SELECT group_concat(name || coalesce(expires_at, '') || coalesce(revoked_at, '')) FROM api_keys"),
+            service.sql("SELECT group_concat(id || ' ' || status) FROM pets"),
+            service.sql("SELECT group_concat(pet_id || ' ' || status) FROM orders"),
+            service.sql("SELECT count(*) || '' FROM messages"),
+            service.sql("SELECT group_concat(hex(token_hash)) FROM sessions"),
         ]
     };
     let before = state();

@@ -9,7 +9,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 use crate::service::{Service, Setup};
-use crate::users::{ADA, signed_in, status};
+use crate::users::{ADA, signed_in, signed_in_with_key, status};
 
 #[tokio::test]
 async fn rejected_form_keeps_its_values_and_explains_each_error() {
@@ -77,8 +77,7 @@ async fn order_forms_report_the_order_and_its_animal() {
 
 #[test]
 fn list_orders_an_animal_with_one_click() {
-    Service::on_every_database(async |service| {
-        service.create_pets(1).await;
+    Service::with_pets_on_every_database(1, async |service| {
         service.post("/v1/pets", r#"{"name":"Mimi & Co","categoryId":1}"#).await;
         let mut ada = ConsoleUser::signed_in(service, ADA).await;
         let empty = ada.get("/orders").await.body;
@@ -216,8 +215,7 @@ async fn message_is_sent_as_typed() {
     assert_eq!(page.status(), 202);
     assert!(page.body.contains("HTTP/1.1 202 Accepted"), "{}", page.body);
     assert_eq!(between(&page.body, r#"<p class="message">"#, "</p>"), "Hello,\n&#60;store&#62;");
-    let text: String = service.database().query_row("SELECT message FROM messages", [], |row| row.get(0)).unwrap();
-    assert_eq!(text, "Hello,\n<store>");
+    assert_eq!(service.sql("SELECT message FROM messages"), "Hello,\n<store>");
 }
 
 #[tokio::test]
@@ -240,8 +238,7 @@ async fn form_sends_every_field_of_an_animal() {
 
 #[tokio::test]
 async fn page_shows_the_response_of_the_api() {
-    let (service, mut ada) = signed_in().await;
-    let key = ada.key("laptop").await;
+    let (service, mut ada, key) = signed_in_with_key().await;
 
     let added = ada.post("/animals/new", &[("name", "Rex"), ("categoryId", " 3 "), ("status", "pending")]).await;
     assert!(added.body.contains("Animal 1 was added."), "{}", added.body);
@@ -272,8 +269,7 @@ async fn page_shows_the_response_of_the_api() {
 
 #[tokio::test]
 async fn repeated_form_counts_once_and_its_page_says_so() {
-    let (service, mut ada) = signed_in().await;
-    let key = ada.key("laptop").await;
+    let (service, mut ada, key) = signed_in_with_key().await;
     let pet = r#"{"name":"Rex","categoryId":3,"status":"available"}"#;
     for (page, action, fields, status, body) in [
         ("/animals/new", "/animals/new", vec![("name", "Rex"), ("categoryId", "3"), ("status", "available")], 201, pet),
@@ -314,8 +310,7 @@ async fn repeated_form_counts_once_and_its_page_says_so() {
         assert_eq!((program.status(), program.is_replayed()), (status, true), "{}", program.body);
     }
     let counts = "SELECT (SELECT count(*) FROM pets), (SELECT count(*) FROM messages), (SELECT count(*) FROM orders)";
-    let counted = service.database().query_row(counts, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)));
-    assert_eq!(counted.unwrap(), (1, 1, 1));
+    assert_eq!(service.sql(counts), "1|1|1");
 }
 
 #[tokio::test]

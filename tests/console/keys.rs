@@ -3,7 +3,7 @@
 use testkit::console::{between, code};
 
 use crate::service::{NOW, Service};
-use crate::users::{signed_in, status};
+use crate::users::{signed_in, signed_in_with_key, status};
 
 /// The path of an action on the newest key.
 async fn path(service: &Service, action: &str) -> String {
@@ -12,8 +12,7 @@ async fn path(service: &Service, action: &str) -> String {
 
 #[tokio::test]
 async fn rotated_key_works_for_the_chosen_overlap() {
-    let (service, mut ada) = signed_in().await;
-    let old = ada.key("laptop").await;
+    let (service, mut ada, old) = signed_in_with_key().await;
     let path = format!("/keys/{}/rotate", ada.key_id().await);
     assert_eq!(ada.fill_in(&path, &[("overlap", "9999d")]).await.status(), 400);
 

@@ -52,8 +52,7 @@ async fn assert_leads_back_and_forth(
 
 #[test]
 fn lists_lead_from_the_newest_entry_to_the_oldest_and_back() {
-    Service::on_every_database(async |service| {
-        service.create_pets(50).await;
+    Service::with_pets_on_every_database(50, async |service| {
         let mut ada = ConsoleUser::signed_in(service, ADA).await;
         let mut grace = ConsoleUser::signed_in(service, "grace@example.com").await;
         for animal in 1..=45 {

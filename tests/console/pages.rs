@@ -13,7 +13,7 @@ use testkit::console::PASSWORD;
 use testkit::{ConsoleUser, Request, until};
 
 use crate::service::{REMOVAL, Service};
-use crate::users::{ADA, signed_in};
+use crate::users::{ADA, signed_in, signed_in_with_key};
 
 /// The pages of the console that a user can open, and a page of the reference.
 pub const PAGES: [&str; 12] = [
@@ -200,8 +200,7 @@ async fn overview_shows_the_state_of_the_store() {
 
 #[tokio::test]
 async fn overview_leads_to_failed_requests() {
-    let (service, mut ada) = signed_in().await;
-    let key = ada.key("laptop").await;
+    let (service, mut ada, key) = signed_in_with_key().await;
     assert_eq!(service.request("GET", "/v1/pets").key(&key).send().await.status(), 200);
     assert!(ada.get("/").await.body.contains(r#"<a href="./requests">Your latest requests</a>"#));
     for path in ["/v1/pets?limit=0", "/v1/pets/77"] {

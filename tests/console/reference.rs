@@ -53,8 +53,7 @@ async fn reference_calls_both_base_addresses() {
 
 #[tokio::test]
 async fn operation_fits_on_a_screen() {
-    let service = Service::start().await;
-    let ada = Browser::start(&service, Scripts::On).await;
+    let (_service, ada) = Browser::with_service(Scripts::On).await;
     ada.set_width(1280).await;
     ada.open("/docs#tag/pets/POST/pets").await;
     let heading = "document.querySelector('[id$=\"tag/pets/POST/pets\"] h3')";
@@ -84,8 +83,7 @@ async fn operation_fits_on_a_screen() {
 
 #[tokio::test]
 async fn reference_follows_the_colour_scheme_of_the_system() {
-    let service = Service::start().await;
-    let ada = Browser::start(&service, Scripts::On).await;
+    let (_service, ada) = Browser::with_service(Scripts::On).await;
     ada.open("/docs").await;
     ada.is_shown(".scalar-app").await;
     for (scheme, colour) in [("dark", "rgb(28, 32, 34)"), ("light", "rgb(255, 255, 255)")] {
@@ -99,8 +97,7 @@ async fn reference_follows_the_colour_scheme_of_the_system() {
 
 #[tokio::test]
 async fn request_is_sent_with_the_keyboard_alone() {
-    let service = Service::start().await;
-    let ada = Browser::start(&service, Scripts::On).await;
+    let (_service, ada) = Browser::with_service(Scripts::On).await;
     ada.set_width(1280).await;
     ada.open("/docs#tag/pets/POST/pets").await;
     let button = test_button("pets/POST/pets");

@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::service::{LARGEST, NOW, OPERATOR, REX, Service, Setup};
-use crate::users::{ADA, signed_in};
+use crate::users::{ADA, signed_in, signed_in_with_key};
 
 /// The rows of the list at `path`, and its whole text.
 async fn rows(user: &mut ConsoleUser, path: &str) -> Vec<String> {
@@ -34,8 +34,7 @@ async fn open(user: &mut ConsoleUser, row: &str) -> String {
 
 #[tokio::test]
 async fn latest_requests_of_the_account_are_listed() {
-    let (service, mut ada) = signed_in().await;
-    let key = ada.key("laptop").await;
+    let (service, mut ada, key) = signed_in_with_key().await;
     let empty = ada.get("/requests").await.body;
     assert!(empty.contains("No requests yet. When a program calls the API with one of your keys"), "{empty}");
 
@@ -112,8 +111,7 @@ async fn list_is_filtered_by_result_operation_and_key() {
 
 #[tokio::test]
 async fn page_shows_both_messages_and_a_curl_that_repeats_the_request() {
-    let (service, mut ada) = signed_in().await;
-    let key = ada.key("laptop").await;
+    let (service, mut ada, key) = signed_in_with_key().await;
     let body = "{\"name\":\"O'Malley $KEY `x` \\\\ \\\"é\\\"\",\n \"categoryId\":3}";
     let send = |request: Request| request.key(&key).header("idempotency-key", "it's").json(body);
     let sent = send(service.request("POST", "/v1/pets")).send().await;
@@ -155,8 +153,7 @@ async fn page_shows_both_messages_and_a_curl_that_repeats_the_request() {
 
 #[tokio::test]
 async fn simulated_failures_are_listed() {
-    let (service, mut ada) = signed_in().await;
-    let key = ada.key("laptop").await;
+    let (service, mut ada, key) = signed_in_with_key().await;
     for (path, preference) in [
         ("/v1/pets", "code=503"),
         ("/v1/pets/1", "date=2030-12-05"),
@@ -227,8 +224,7 @@ fn requests_whose_client_gave_up_are_listed() {
 
 #[tokio::test]
 async fn wrong_paths_and_methods_are_listed_by_their_paths() {
-    let (service, mut ada) = signed_in().await;
-    let key = ada.key("laptop").await;
+    let (service, mut ada, key) = signed_in_with_key().await;
     for (method, path, status) in [("GET", "/v1/pet", 404), ("DELETE", "/v1/pets?x=1", 405)] {
         assert_eq!(service.request(method, path).key(&key).send().await.status(), status);
         // Without a valid key, it is nobody's.
@@ -245,8 +241,7 @@ async fn wrong_paths_and_methods_are_listed_by_their_paths() {
 
 #[tokio::test]
 async fn messages_are_listed_with_their_own_address() {
-    let (service, mut ada) = signed_in().await;
-    let key = ada.key("laptop").await;
+    let (service, mut ada, key) = signed_in_with_key().await;
     assert_eq!(service.message_request().key(&key).json("{}").send().await.code(), "missing_field");
     let curl = code(&latest(&mut ada).await, "curl");
     assert!(curl.contains(&format!("'http://{}/v1/messages'", service.messages_address)), "{curl}");
@@ -295,8 +290,7 @@ async fn expired_key_and_its_account_are_told_apart_from_unknown_keys() {
 
 #[tokio::test]
 async fn lists_and_messages_are_bounded() {
-    let (service, mut ada) = signed_in().await;
-    let key = ada.key("laptop").await;
+    let (service, mut ada, key) = signed_in_with_key().await;
     for number in 0..105 {
         let request = service.request("GET", "/v1/pets").key(&key).header("x-request-id", &format!("number-{number}"));
         request.send().await;
@@ -337,8 +331,7 @@ fn account_deleted_elsewhere_leaves_no_requests() {
 
 #[tokio::test]
 async fn response_to_head_has_no_body() {
-    let (service, mut ada) = signed_in().await;
-    let key = ada.key("laptop").await;
+    let (service, mut ada, key) = signed_in_with_key().await;
     assert_eq!(service.request("HEAD", "/v1/pets/77").key(&key).send().await.status(), 404);
     let page = latest(&mut ada).await;
     assert!(page.contains("There is no animal with this id.") && !page.contains("id=\"response-body\""), "{page}");

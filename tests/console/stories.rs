@@ -19,8 +19,7 @@ pub const CUT_OFF: &str =
 
 #[tokio::test]
 async fn sign_up_create_and_revoke_a_key() {
-    let service = Service::start().await;
-    let ada = Browser::start(&service, Scripts::On).await;
+    let (service, ada) = Browser::with_service(Scripts::On).await;
     ada.open("/").await;
     assert_eq!(ada.text("h1").await, "An animal store with an API");
     ada.follow("main a.primary").await;
@@ -67,8 +66,7 @@ async fn sign_up_create_and_revoke_a_key() {
 
 #[tokio::test]
 async fn console_works_without_scripts() {
-    let service = Service::start().await;
-    let ada = Browser::start(&service, Scripts::Off).await;
+    let (service, ada) = Browser::with_service(Scripts::Off).await;
     ada.sign_up(ADA).await;
     make_staff(&service, ADA).await;
 
@@ -162,8 +160,7 @@ async fn reload_after_a_form_sends_nothing_twice() {
 
 #[tokio::test]
 async fn request_beside_a_form_follows_its_fields() {
-    let service = Service::start().await;
-    let ada = Browser::start(&service, Scripts::On).await;
+    let (service, ada) = Browser::with_service(Scripts::On).await;
     ada.sign_up(ADA).await;
     let languages = ["curl", "typescript", "python", "go"];
     let shown = async |id: &str| ada.evaluate(&format!("return document.getElementById('{id}').textContent")).await;
@@ -212,8 +209,7 @@ async fn request_beside_a_form_follows_its_fields() {
 
 #[tokio::test]
 async fn pages_share_a_left_edge_end_with_the_footer_and_cut_nothing_off() {
-    let service = Service::start().await;
-    let ada = Browser::start(&service, Scripts::On).await;
+    let (service, ada) = Browser::with_service(Scripts::On).await;
     let email = "a.rather.long.address.of.ada.lovelace@lovelace-and-daughters.example";
     ada.sign_up(email).await;
     make_staff(&service, email).await;
@@ -253,8 +249,7 @@ async fn pages_share_a_left_edge_end_with_the_footer_and_cut_nothing_off() {
 
 #[tokio::test]
 async fn narrow_screen_breaks_no_name_within_a_word() {
-    let service = Service::start().await;
-    let ada = Browser::start(&service, Scripts::On).await;
+    let (service, ada) = Browser::with_service(Scripts::On).await;
     ada.set_width(360).await;
     ada.sign_up(ADA).await;
     for name in ["Sir Barksalot the Third", "Bartholomew Montgomery", "Rex"] {
@@ -285,8 +280,7 @@ async fn narrow_screen_breaks_no_name_within_a_word() {
 
 #[tokio::test]
 async fn form_works_with_the_keyboard_alone() {
-    let service = Service::start().await;
-    let ada = Browser::start(&service, Scripts::On).await;
+    let (_service, ada) = Browser::with_service(Scripts::On).await;
     ada.sign_up(ADA).await;
     ada.open("/keys/new").await;
 

@@ -14,6 +14,13 @@ pub async fn signed_in() -> (Service, ConsoleUser) {
     (service, ada)
 }
 
+/// The same, and a key of the member.
+pub async fn signed_in_with_key() -> (Service, ConsoleUser, String) {
+    let (service, mut ada) = signed_in().await;
+    let key = ada.key("laptop").await;
+    (service, ada, key)
+}
+
 /// Signs up and becomes staff.
 pub async fn staff(service: &Service, email: &str) -> ConsoleUser {
     let user = ConsoleUser::signed_in(service, email).await;

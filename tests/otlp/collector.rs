@@ -32,6 +32,10 @@ impl Collector {
         Self::on(TcpListener::bind("127.0.0.1:0").await.unwrap(), None, 200)
     }
 
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
     pub async fn with(certificate: &Certificate) -> Self {
         Self::on(TcpListener::bind("127.0.0.1:0").await.unwrap(), Some(certificate.server_config().into()), 200)
     }

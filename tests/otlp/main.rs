@@ -13,21 +13,19 @@ use serde_json::Value;
 use tokio::net::TcpListener;
 
 use collector::Collector;
-use testkit::{Certificate, Database, Folder, Request, Server, Signal};
+use testkit::{Certificate, Folder, Request, Server, Shop, Signal};
 
 /// The ids in the examples of W3C Trace Context.
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const CALLER: &str = "00f067aa0ba902b7";
 
-/// Serves with these variables, and exports every 50 ms.
-fn serve(folder: &Folder, flags: &str, environment: &[(&str, &str)]) -> Server {
-    let mut command = folder.command(&format!("{} {flags}", Database::SERVE));
-    command.env("OTEL_BSP_SCHEDULE_DELAY", "50").envs(environment.iter().copied());
-    Server::start(&mut command)
-}
-
-fn endpoint(collector: &Collector) -> String {
-    format!("http://{}", collector.address)
+/// Serves a new database, and exports every 50 ms to `endpoint`, with these variables too.
+fn serve(endpoint: &str, flags: &str, environment: &[(&str, &str)]) -> (Shop, Server) {
+    let shop = Shop::on_sqlite();
+    let mut command = shop.database.serve_command(flags);
+    command.env("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint).env("OTEL_BSP_SCHEDULE_DELAY", "50");
+    let server = Server::start(command.envs(environment.iter().copied()));
+    (shop, server)
 }
 
 /// A request within the caller's trace, with the caller's sampling decision.
@@ -50,16 +48,10 @@ fn lines(attributes: &Value) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn request_is_a_span_of_its_callers_trace() {
     let mut collector = Collector::start().await;
-    let folder = Folder::with_account();
-    let key = folder.key();
-    let environment = [
-        ("OTEL_EXPORTER_OTLP_ENDPOINT", &*endpoint(&collector)),
-        ("OTEL_SERVICE_NAME", "shop"),
-        ("OTEL_EXPORTER_OTLP_HEADERS", "api-key=s3cret"),
-    ];
-    let server = serve(&folder, "", &environment);
+    let environment = [("OTEL_SERVICE_NAME", "shop"), ("OTEL_EXPORTER_OTLP_HEADERS", "api-key=s3cret")];
+    let (shop, server) = serve(&collector.url(), "", &environment);
 
-    let request = traced(&server, "/v1/pets?limit=3", true).key(&key).header("x-request-id", "mine");
+    let request = traced(&server, "/v1/pets?limit=3", true).key(&shop.key).header("x-request-id", "mine");
     request.header("user-agent", "test").header("tracestate", "a=b").send().await;
     let mut body = collector.export().await.body;
 
@@ -98,10 +90,7 @@ async fn request_is_a_span_of_its_callers_trace() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn exports_carry_their_headers() {
     let mut collector = Collector::start().await;
-    let folder = Folder::with_account();
-    let environment =
-        [("OTEL_EXPORTER_OTLP_ENDPOINT", &*endpoint(&collector)), ("OTEL_EXPORTER_OTLP_HEADERS", "api-key=s3cret")];
-    let server = serve(&folder, "", &environment);
+    let (_shop, server) = serve(&collector.url(), "", &[("OTEL_EXPORTER_OTLP_HEADERS", "api-key=s3cret")]);
     for _ in 0..2 {
         traced(&server, "/v1/pets", true).send().await;
         let export = collector.export().await;
@@ -115,8 +104,7 @@ async fn exports_carry_their_headers() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn span_describes_the_response() {
     let mut collector = Collector::start().await;
-    let folder = Folder::with_account();
-    let server = serve(&folder, "", &[("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint(&collector))]);
+    let (_shop, server) = serve(&collector.url(), "", &[]);
     let mut seen = BTreeSet::new();
     for path in ["/v1/pets/7", "/elsewhere", "/livez", "/readyz", "/openapi.json"] {
         traced(&server, path, true).send().await;
@@ -144,8 +132,7 @@ async fn span_describes_the_response() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn request_without_trace_starts_one_that_is_logged() {
     let mut collector = Collector::start().await;
-    let folder = Folder::with_account();
-    let server = serve(&folder, "--log-requests", &[("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint(&collector))]);
+    let (_shop, server) = serve(&collector.url(), "--log-requests", &[]);
     let mut traces = BTreeSet::new();
     for _ in 0..3 {
         Request::new(server.address("store"), "GET", "/v1/pets").send().await;
@@ -161,13 +148,8 @@ async fn request_without_trace_starts_one_that_is_logged() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sampling_follows_the_caller_then_the_ratio() {
     let mut collector = Collector::start().await;
-    let folder = Folder::with_account();
-    let environment = [
-        ("OTEL_EXPORTER_OTLP_ENDPOINT", &*endpoint(&collector)),
-        ("OTEL_TRACES_SAMPLER", "parentbased_traceidratio"),
-        ("OTEL_TRACES_SAMPLER_ARG", "0"),
-    ];
-    let server = serve(&folder, "--log-requests", &environment);
+    let sampler = [("OTEL_TRACES_SAMPLER", "parentbased_traceidratio"), ("OTEL_TRACES_SAMPLER_ARG", "0")];
+    let (_shop, server) = serve(&collector.url(), "--log-requests", &sampler);
     traced(&server, "/v1/pets", false).send().await;
     assert_eq!(server.logged("request")["trace_id"], TRACE, "the log has the id of a trace that is not sampled");
     Request::new(server.address("store"), "GET", "/v1/pets").send().await;
@@ -180,11 +162,9 @@ async fn sampling_follows_the_caller_then_the_ratio() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lost_collector_is_logged_once() {
     let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let folder = Folder::with_account();
-    let key = folder.key();
-    let server = serve(&folder, "", &[("OTEL_EXPORTER_OTLP_ENDPOINT", &format!("http://{address}"))]);
+    let (shop, server) = serve(&format!("http://{address}"), "", &[]);
     for _ in 0..20 {
-        assert_eq!(traced(&server, "/v1/pets", true).key(&key).send().await.status(), 200);
+        assert_eq!(traced(&server, "/v1/pets", true).key(&shop.key).send().await.status(), 200);
     }
     let line = server.logged("cannot export spans, retrying");
     assert!(line["why"].as_str().unwrap().contains("refused"), "{line}");
@@ -202,8 +182,7 @@ async fn lost_collector_is_logged_once() {
 async fn permanently_rejected_spans_are_not_retried() {
     let mut collector = Collector::start().await;
     collector.status.store(400, Ordering::SeqCst);
-    let folder = Folder::with_account();
-    let server = serve(&folder, "", &[("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint(&collector))]);
+    let (_shop, server) = serve(&collector.url(), "", &[]);
     traced(&server, "/v1/pets", true).send().await;
     assert_eq!(collector.spans().await.len(), 1);
     assert!(collector.is_idle().await);
@@ -214,9 +193,7 @@ async fn permanently_rejected_spans_are_not_retried() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn last_spans_are_sent_before_the_end() {
     let mut collector = Collector::start().await;
-    let folder = Folder::with_account();
-    let environment = [("OTEL_EXPORTER_OTLP_ENDPOINT", &*endpoint(&collector)), ("OTEL_BSP_SCHEDULE_DELAY", "3600000")];
-    let server = serve(&folder, "", &environment);
+    let (_shop, server) = serve(&collector.url(), "", &[("OTEL_BSP_SCHEDULE_DELAY", "3600000")]);
     for _ in 0..3 {
         traced(&server, "/v1/pets", true).send().await;
     }
@@ -230,9 +207,7 @@ async fn last_spans_are_sent_before_the_end() {
 async fn silent_collector_does_not_delay_the_stop() {
     // The kernel accepts the connection, and no process reads the request.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let folder = Folder::with_account();
-    let url = format!("http://{}", silent.local_addr().unwrap());
-    let server = serve(&folder, "", &[("OTEL_EXPORTER_OTLP_ENDPOINT", &url)]);
+    let (_shop, server) = serve(&format!("http://{}", silent.local_addr().unwrap()), "", &[]);
     traced(&server, "/v1/pets", true).send().await;
     let began = Instant::now();
     let stopped = server.end_by(Signal::TERM);
@@ -243,34 +218,33 @@ async fn silent_collector_does_not_delay_the_stop() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn collector_must_present_the_configured_certificate() {
-    let folder = Folder::with_account();
+    let folder = Folder::new();
     let right = Certificate::of_localhost(&folder.path(""), "right");
     Certificate::of_localhost(&folder.path(""), "wrong");
     let mut collector = Collector::with(&right).await;
     let url = format!("https://localhost:{}", collector.address.port());
-    let with = |file| [("OTEL_EXPORTER_OTLP_ENDPOINT", url.clone()), ("OTEL_EXPORTER_OTLP_CERTIFICATE", file)];
-    let serve = |file: String| serve(&folder, "", &with(file).each_ref().map(|(name, value)| (*name, &**value)));
+    let serve = |file: &str| serve(&url, "", &[("OTEL_EXPORTER_OTLP_CERTIFICATE", file)]);
 
-    let server = serve("wrong.pem".into());
+    let (_shop, server) = serve(folder.path("wrong.pem").to_str().unwrap());
     traced(&server, "/v1/pets", true).send().await;
     let line = server.logged("cannot export spans, retrying");
     assert!(line["why"].as_str().unwrap().contains("certificate"), "{line}");
     server.end_by(Signal::TERM);
 
-    let server = serve("right.pem".into());
+    let (_shop, server) = serve(right.file.to_str().unwrap());
     traced(&server, "/v1/pets", true).send().await;
     assert_eq!(collector.spans().await.len(), 1);
     server.end_by(Signal::TERM);
 
-    let server = serve(String::new());
+    let (_shop, server) = serve("");
     let line = server.logged("cannot export traces");
     assert!(line["why"].as_str().unwrap().contains("OTEL_EXPORTER_OTLP_CERTIFICATE"), "{line}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_exported_without_an_endpoint() {
-    let folder = Folder::with_account();
-    let server = serve(&folder, "--log-requests", &[]);
+    let shop = Shop::on_sqlite();
+    let server = Server::start(shop.database.serve_command("--log-requests").env("OTEL_BSP_SCHEDULE_DELAY", "50"));
     Request::new(server.address("store"), "GET", "/v1/pets").send().await;
     assert_eq!(server.logged("request")["trace_id"], Value::Null);
 }

@@ -104,10 +104,7 @@ impl<'a> Client<'a> {
     /// Sends a request. Returns its times and its response. The response is `None` if the outcome is unknown. Returns `None`
     /// if the service did not execute the request, because such a request is not part of the history.
     fn send(&mut self, address: SocketAddr, request: &Request) -> Option<(u64, u64, Option<Response>)> {
-        let connection = match self.connections.remove(&address) {
-            Some(open) => Some(open),
-            None => Connection::open(address).ok(),
-        };
+        let connection = self.connections.remove(&address).or_else(|| Connection::open(address).ok());
         let Some(mut connection) = connection else {
             // The process was killed.
             thread::sleep(PAUSE);

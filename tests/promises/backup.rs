@@ -7,14 +7,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use testkit::writers::Mix;
-use testkit::{Database, Differences, Ledger, Random, Server, Writers, succeed, trial};
+use testkit::{Database, Differences, Ledger, Random, Server, Shop, Writers, succeed, trial};
 
 #[test]
 fn backup_under_writes_restores_or_leaves_nothing() {
     let (rounds, mut random) = (trial::rounds(5), Random::from_seed());
     let files = Files { folder: tempfile::tempdir().unwrap() };
-    let database = Database::temporary();
-    let (key, ledger) = (database.make_key(), Ledger::default());
+    let (Shop { database, key }, ledger) = (Shop::on_sqlite(), Ledger::default());
     let service = database.serve();
     let (mut killed, mut unfinished, mut settled) = (0, 0, 0);
     let mut took = Duration::from_millis(100);

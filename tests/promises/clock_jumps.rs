@@ -134,8 +134,8 @@ async fn clock_jumps_keep_responses_for_a_day() {
     }
     // Control: by the system clock, records would have expired early or late.
     assert!(replayed > 0 && again > 0 && misjudged > 0, "{replayed} replayed, {again} again: little was tested");
-    let effects: u32 = service.database().query_row("SELECT count(*) FROM pets", [], |row| row.get(0)).unwrap();
-    assert_eq!(effects, rounds + again, "one for each response that was not replayed");
+    let effects = service.sql("SELECT count(*) FROM pets");
+    assert_eq!(effects, (rounds + again).to_string(), "one for each response that was not replayed");
     trial::measured(&format!(
         "{replayed} responses replayed within a day of true time and none after, {again} requests executed again; \
          the system clock would have decided {misjudged} otherwise"
@@ -203,11 +203,8 @@ async fn wait_after_jump(
 
 /// The expiry of each key that has one.
 fn stored_expiries(service: &Service) -> Vec<Timestamp> {
-    let database = service.database();
-    let mut rows =
-        database.prepare("SELECT expires_at FROM api_keys WHERE expires_at IS NOT NULL ORDER BY id").unwrap();
-    let rows = rows.query_map([], |row| row.get(0)).unwrap();
-    rows.map(|milliseconds| Timestamp::from_milliseconds(milliseconds.unwrap())).collect()
+    let rows = service.sql("SELECT expires_at FROM api_keys WHERE expires_at IS NOT NULL ORDER BY id");
+    rows.lines().map(|milliseconds| Timestamp::from_milliseconds(milliseconds.parse().unwrap())).collect()
 }
 
 #[test]

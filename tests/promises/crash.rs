@@ -1,7 +1,7 @@
 //! Promise 1: an acknowledged write survives a crash.
 
 use testkit::writers::{Mix, Write};
-use testkit::{Database, Ledger, Random, Server, Writers, trial};
+use testkit::{Ledger, Random, Server, Shop, Writers, trial};
 
 /// Writes with keys, so that a write without a response can be sent again after the crash.
 const MIX: Mix = Mix { keyed: true, ..Mix::MIXED };
@@ -9,8 +9,7 @@ const MIX: Mix = Mix { keyed: true, ..Mix::MIXED };
 #[test]
 fn acknowledged_write_survives_kill_9() {
     let (rounds, mut random) = (trial::rounds(10), Random::from_seed());
-    let database = Database::temporary();
-    let (key, ledger) = (database.make_key(), Ledger::default());
+    let (Shop { database, key }, ledger) = (Shop::on_sqlite(), Ledger::default());
     let (mut unanswered, mut settled) = (Vec::new(), 0);
     for round in trial::counted(rounds) {
         let mut service = database.serve();

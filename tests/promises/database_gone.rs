@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use testkit::postgres::{free_port, query, try_query};
-use testkit::{Database, PostgresServer, Response, Server, trial, within};
+use testkit::{Database, PostgresServer, Response, Server, Shop, trial, within};
 
 use crate::network::Network;
 
@@ -13,8 +13,7 @@ use crate::network::Network;
 fn stopped_database_is_503_until_it_returns() {
     let server = PostgresServer::start();
     let url = server.database();
-    let database = Database::url(&url);
-    let key = database.make_key();
+    let Shop { database, key } = Shop::on(Database::url(&url));
     let service = database.serve();
     let mut outages = Outages::new(&service, &key);
     for round in trial::counted(trial::rounds(2)) {
@@ -30,8 +29,7 @@ fn silent_network_is_503_until_it_returns() {
     let network = Network::to(PostgresServer::shared().port());
     let direct = PostgresServer::shared().database();
     let url = network.url(&direct);
-    let database = Database::url(&url);
-    let key = database.make_key();
+    let Shop { database, key } = Shop::on(Database::url(&url));
     let service = database.serve();
     let mut outages = Outages::new(&service, &key);
     for _ in trial::counted(trial::rounds(2)) {

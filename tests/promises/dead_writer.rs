@@ -13,7 +13,7 @@ use petstore::store::sqlite::{Options, Sqlite};
 use petstore::store::{PetSource, Store};
 use petstore::telemetry::{LogFormat, LogLevel};
 use testkit::writers::Mix;
-use testkit::{Database, Ledger, Random, Server, Writers, trial};
+use testkit::{Ledger, Random, Server, Shop, Writers, trial};
 
 use crate::sync_error::ended_and_was_not_ready;
 
@@ -30,8 +30,7 @@ fn panic_of_the_writer_ends_the_process() {
     let (rounds, mut random) = (trial::rounds(3), Random::from_seed());
     let (mut unavailable, mut acknowledged) = (0, 0);
     for round in trial::counted(rounds) {
-        let database = Database::temporary();
-        let (key, ledger) = (database.make_key(), Ledger::default());
+        let (Shop { database, key }, ledger) = (Shop::on_sqlite(), Ledger::default());
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args([NAME, "--exact", "--nocapture"]).env(SERVICE, database.data_dir());
         command.stdin(Stdio::piped()).stdout(Stdio::null());

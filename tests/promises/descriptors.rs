@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use testkit::trial::{self, is_full};
-use testkit::{Database, Request, Server, within};
+use testkit::{Database, Request, Server, Shop, within};
 
 const DESCRIPTORS: u32 = 128;
 const CLIENTS: usize = 500;
@@ -21,8 +21,7 @@ const SOON: Duration = Duration::from_millis(200);
 
 #[test]
 fn running_out_of_descriptors_does_no_lasting_harm() {
-    let database = Database::temporary();
-    let key = database.make_key();
+    let Shop { database, key } = Shop::on_sqlite();
     let mut figures = Vec::new();
     // With the default connection limit the service keeps within its descriptors. With a larger one it runs out.
     for (flags, runs_out) in [("", false), ("--max-connections 10000", true)] {

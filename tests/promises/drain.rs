@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use testkit::postgres::free_port;
 use testkit::trial::{self, is_full, rounds};
-use testkit::{Connection, Database, Load, Process, Request, Server, Signal, TIMEOUT, server_program, succeed, within};
+use testkit::{Connection, Load, Process, Request, Server, Shop, Signal, TIMEOUT, server_program, succeed, within};
 
 /// Interval of HAProxy's health checks.
 const CHECK: Duration = Duration::from_millis(100);
@@ -55,8 +55,7 @@ fn killed_process_fails_requests() {
 /// With the HAProxy configuration of `scripts/cluster`, clients get the responses of petstore while a process is alive.
 #[test]
 fn requests_in_flight_outlive_readiness() {
-    let database = Database::temporary();
-    let key = database.make_key();
+    let Shop { database, key } = Shop::on_sqlite();
     let names =
         ["primary", "standbys", "store", "messages", "haproxy_stats", "pg1", "pg2", "pg3", "pg1_api", "pg2_api"];
     let names = names.into_iter().chain(["pg3_api", "petstore1_store", "petstore2_store", "petstore3_store"]);
@@ -150,8 +149,7 @@ struct Restarts {
 
 /// Restarts the two processes in turn, under load.
 fn restart(rounds: u32, signal: Signal) -> Restarts {
-    let database = Database::temporary();
-    let key = database.make_key();
+    let Shop { database, key } = Shop::on_sqlite();
     let [front, a, b] = [(); 3].map(|()| free_port());
     let serve = |port: u16| {
         let listeners = "--listeners store,ops --ops-listen 127.0.0.1:0";

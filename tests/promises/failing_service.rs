@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use testkit::{
-    Database, FREE_PORTS, Ledger, Random, Request, Response, Server, Signal, TIMEOUT, new_message, trial, within,
+    Database, FREE_PORTS, Ledger, Random, Request, Response, Server, Shop, Signal, TIMEOUT, new_message, trial, within,
 };
 
 use crate::injected::{Calls, Case, FILES, Fault, SOCKETS, hit_a_wake_up, sample};
@@ -19,8 +19,7 @@ const WRITES: usize = 8;
 #[test]
 fn service_acknowledges_nothing_that_a_failing_call_loses() {
     let serve = |strace, trace: &Path| {
-        let database = Database::temporary();
-        let (key, ledger) = (database.make_key(), Ledger::default());
+        let (Shop { database, key }, ledger) = (Shop::on_sqlite(), Ledger::default());
         let code = serve(&database, strace, trace, &key, &ledger, "");
         database.run("account list");
         Served { acknowledged: ledger.acknowledged(), violation: ledger.compare(&database).violation(), code }
@@ -31,8 +30,7 @@ fn service_acknowledges_nothing_that_a_failing_call_loses() {
 
 #[test]
 fn service_on_postgresql_loses_nothing_to_a_failing_call() {
-    let database = Database::postgres();
-    let key = database.make_key();
+    let Shop { database, key } = Shop::on_postgresql();
     let (runs, ledger) = (Cell::new(0), Ledger::default());
     let serve = |strace, trace: &Path| {
         runs.set(runs.get() + 1);
@@ -120,8 +118,7 @@ fn write(service: &Server, key: &str, ledger: &Ledger, name: &str, number: usize
 
 /// Control: the check notices a row that is deleted after its acknowledgement.
 fn loss_is_noticed() {
-    let database = Database::temporary();
-    let (key, ledger) = (database.make_key(), Ledger::default());
+    let (Shop { database, key }, ledger) = (Shop::on_sqlite(), Ledger::default());
     let mut service = database.serve();
     (0..WRITES).for_each(|number| write(&service, &key, &ledger, &number.to_string(), number));
     service.stop();

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use testkit::writers::Mix;
-use testkit::{Database, Ledger, Random, Writers, trial};
+use testkit::{Database, Ledger, Random, Shop, Writers, trial};
 
 use crate::sync_error::ended_and_was_not_ready;
 use crate::trace;
@@ -109,8 +109,7 @@ impl Change {
 /// A supervisor restarts the service. The service must not create a database beside the old log, because SQLite would
 /// remove that log.
 fn log_without_its_database_is_kept() {
-    let database = Database::temporary();
-    let (key, ledger) = (database.make_key(), Ledger::default());
+    let (Shop { database, key }, ledger) = (Shop::on_sqlite(), Ledger::default());
     let mut service = database.serve();
     for number in 0..100 {
         assert_eq!(ledger.create_pet(&service, &key, &number.to_string()).status(), 201);

@@ -7,10 +7,9 @@ use std::time::Duration;
 
 use testkit::postgres::{query, sessions};
 use testkit::{
-    Connection, Database, PostgresServer, Request, Server, Signal, Stop, StopOnDrop, TIMEOUT, new_pet, trial, within,
+    Connection, Database, PostgresServer, Request, Server, Shop, Signal, Stop, StopOnDrop, TIMEOUT, new_pet, trial,
+    within,
 };
-
-use crate::shop::Shop;
 
 /// Clients per process that create and order animals. Every second client uses idempotency keys.
 const CREATORS: usize = 6;

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use testkit::{Database, Killed, Process, Request, TIMEOUT, trial, within};
+use testkit::{Database, Killed, Process, Request, Shop, TIMEOUT, trial, within};
 
 use crate::blocked::{Service, health_limit, stop_limit};
 use crate::trace::attach;
@@ -59,8 +59,7 @@ fn time_to_end(processors: &str) -> Duration {
 }
 
 fn start_and_freeze(processors: &str) -> (Service, Frozen) {
-    let database = Database::temporary();
-    let key = database.make_key();
+    let Shop { database, key } = Shop::on_sqlite();
     let mut taskset = Command::new("taskset");
     taskset.args(["--cpu-list", processors]);
     let mut service = Service::start(&database.clone().wrapped_by(&taskset), "serve", |_| {});

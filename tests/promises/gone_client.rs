@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use testkit::{Random, Server, trial, within};
+use testkit::{Random, Server, Shop, trial, within};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-use crate::shop::{Operation, Shop};
+use crate::keyed::{Operation, assert_effects_are_single, effects};
 
 #[tokio::test]
 async fn retried_request_executes_once_after_any_cut() {
@@ -42,7 +42,7 @@ async fn cut_off(shop: &Shop) {
         executed += u32::from(response.is_replayed());
     }
     within(Duration::from_secs(10), "closing abandoned connections", || service.sockets() <= sockets);
-    shop.assert_effects_are_single(resets as usize + 1);
+    assert_effects_are_single(&shop.database, resets as usize + 1);
     assert!(executed > 0 && executed < resets, "{executed} of {resets} were executed: little was tested");
     trial::measured(&format!(
         "{resets} resets, {whole} of them after the last byte, {executed} of them after the effect: one effect each, no connection left"
@@ -54,7 +54,7 @@ async fn cut_off(shop: &Shop) {
         let request = service.pet_request(&shop.key, &name);
         send_and_reset(Operation::CreatePet, &service, &request.bytes(), Duration::from_millis(300)).await;
         assert_eq!(request.send_blocking().status(), 201);
-        assert_eq!(shop.effects()[&name], 2);
+        assert_eq!(effects(&shop.database)[&name], 2);
     }
 }
 

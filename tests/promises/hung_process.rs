@@ -4,9 +4,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use testkit::postgres::{OpenTransaction, query, sessions};
-use testkit::{Database, PostgresServer, Request, Response, Server, Signal, TIMEOUT, new_pet, trial, within};
-
-use crate::shop::Shop;
+use testkit::{Database, PostgresServer, Request, Response, Server, Shop, Signal, TIMEOUT, new_pet, trial, within};
 
 /// Maximum time of a request beside a hung process. PostgreSQL ends the hung transaction after half a second; the rest
 /// is for the request, which takes longer beside other tests.

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::path::Path;
 
-use testkit::{Random, TIMEOUT, within};
+use testkit::{Random, TIMEOUT, eventually};
 
 use crate::trace;
 
@@ -48,10 +48,9 @@ impl Fault {
     /// Returns each fault in each call of a trace, from the first call that contains `first`. The calls before it load the
     /// program.
     pub fn all(calls: &Calls, file: &Path, first: &str) -> Vec<Self> {
-        let mut trace = String::new();
-        within(TIMEOUT, "tracing", || {
-            trace = std::fs::read_to_string(file).unwrap();
-            trace.lines().last().is_some_and(|line| line.contains("+++ exited"))
+        let trace = eventually(TIMEOUT, "tracing", || {
+            let trace = std::fs::read_to_string(file).unwrap();
+            trace.lines().last().is_some_and(|line| line.contains("+++ exited")).then_some(trace)
         });
         let (mut counts, mut faults, mut has_begun) = (HashMap::new(), BTreeSet::new(), false);
         for line in trace.lines() {

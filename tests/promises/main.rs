@@ -24,6 +24,7 @@ mod guessing;
 mod hung_process;
 mod injected;
 mod isolated;
+mod keyed;
 mod linearizability;
 mod linearizable;
 mod malformed;
@@ -57,7 +58,6 @@ mod same_bytes;
 mod secrets;
 #[path = "../service/mod.rs"]
 mod service;
-mod shop;
 mod sign_ins;
 mod slow;
 mod small_disk;

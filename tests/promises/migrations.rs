@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use testkit::postgres::{self, OpenTransaction, query, sessions};
-use testkit::{Database, Server, Stop, TIMEOUT, trial, within};
+use testkit::{Database, Server, Shop, Stop, TIMEOUT, trial, within};
 
 #[test]
 fn concurrent_starts_migrate_once() {
@@ -124,8 +124,7 @@ fn program_works_with_newer_schemas_that_allow_it() {
 
 /// Returns the number of requests that succeeded during a migration.
 fn requests_beside_a_newer_schema() -> usize {
-    let database = Database::postgres();
-    let key = database.make_key();
+    let Shop { database, key } = Shop::on_postgresql();
     let service = database.serve();
     let stop = Stop::new();
     let answered = thread::scope(|scope| {

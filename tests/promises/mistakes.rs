@@ -132,8 +132,7 @@ const RELAY_INDEX: &str = "CREATE INDEX messages_by_sending ON messages (sent_at
 
 #[test]
 fn every_restored_database_is_served() {
-    let folder = Folder::with_account();
-    let key = folder.key();
+    let (folder, key) = Folder::with_key();
     let service = folder.serve("serve");
     assert_eq!(serves(&service, &key), Ok(()));
     service.end_by(Signal::TERM);

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use testkit::{Random, trial};
+use testkit::{Random, Shop, trial};
 
-use crate::shop::{Operation, Shop};
+use crate::keyed::{Operation, effects};
 
 const KEYS: u64 = 6;
 const TEXTS: u64 = 3;
@@ -68,7 +68,7 @@ fn play(shop: &Shop) {
             }
         }
     }
-    assert_eq!(shop.effects().values().sum::<usize>(), first, "only the first request has an effect");
+    assert_eq!(effects(&shop.database).values().sum::<usize>(), first, "only the first request has an effect");
     trial::measured(&format!(
         "{cases} cases as decided: {first} executed, {again} replayed, {refused} refused, over {restarts} restarts and {days} days"
     ));

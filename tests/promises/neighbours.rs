@@ -14,7 +14,7 @@ use std::sync::OnceLock;
 use rustix::fs::{CWD, FileType, Mode, OFlags, fcntl_getfl, fcntl_setfl, mknodat};
 use rustix::io::ioctl_fionread;
 use testkit::postgres::query;
-use testkit::{Certificate, Database, NatsServer, PostgresServer, Process, Signal, TIMEOUT, within};
+use testkit::{Certificate, Database, NatsServer, PostgresServer, Process, Shop, Signal, TIMEOUT, within};
 
 use crate::blocked::Service;
 use crate::network::Network;
@@ -46,8 +46,7 @@ fn stderr() -> Service {
     make_fifo(&fifo);
     let mut full = File::options().read(true).write(true).open(&fifo).unwrap();
     fill(&mut full);
-    let database = Database::temporary();
-    let key = database.make_key();
+    let Shop { database, key } = Shop::on_sqlite();
     let mut shell = Command::new("sh");
     shell.args(["-c", r#"exec "$@" 2>"$0""#]).arg(&fifo);
     let mut service = Service::start(&database.wrapped_by(&shell), "serve --log-requests", |_| {});
@@ -164,8 +163,7 @@ fn name_of_postgres() -> Service {
 fn certificate() -> Service {
     let folder = tempfile::tempdir().unwrap();
     let certificate = Certificate::of_localhost(folder.path(), "server");
-    let database = Database::temporary();
-    let key = database.make_key();
+    let Shop { database, key } = Shop::on_sqlite();
     let mut command = database.petstore("serve");
     command.arg("--tls-cert").arg(&certificate.file).arg("--tls-key").arg(&certificate.key);
     let hanging = folder.path().join("hanging");

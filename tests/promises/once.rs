@@ -4,10 +4,10 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 
-use testkit::{Response, Server, Stop, trial};
+use testkit::{Response, Server, Shop, Stop, trial};
 
 use crate::fake_clock::FakeClock;
-use crate::shop::{Operation, Shop};
+use crate::keyed::{Operation, assert_effects_are_single, effects};
 
 /// Number of concurrent requests with one key.
 const CLIENTS: usize = 20;
@@ -66,7 +66,7 @@ fn race(shop: &Shop, services: &[Server], clock: &FakeClock) {
         let executed = responses.iter().filter(|response| !response.is_replayed()).count();
         assert_eq!(executed, 1, "key {n}");
     }
-    shop.assert_effects_are_single(keys);
+    assert_effects_are_single(&shop.database, keys);
     trial::measured(&format!(
         "{keys} keys, {CLIENTS} requests at once over {} processes, {jumps} jumps of their clock meanwhile: 1 row each",
         services.len()
@@ -76,5 +76,5 @@ fn race(shop: &Shop, services: &[Server], clock: &FakeClock) {
     for service in services.iter().cycle().take(CLIENTS) {
         assert_eq!(service.create_pet(&shop.key, "without").status(), 201);
     }
-    assert_eq!(shop.effects()["without"], CLIENTS);
+    assert_eq!(effects(&shop.database)["without"], CLIENTS);
 }

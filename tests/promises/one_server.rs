@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use testkit::postgres::{query, sessions};
-use testkit::{Database, PostgresServer, Server, trial, within};
+use testkit::{Database, PostgresServer, Server, eventually, trial, within};
 
 use crate::network::Network;
 
@@ -149,13 +149,11 @@ impl Clients {
 
     /// Waits until the service answers again.
     fn wait(&mut self) {
-        let mut created = None;
-        within(RETURN, "writing again", || {
-            let response = self.service.create_pet(&self.key, "Rex");
-            created = (response.status() == 201).then(|| response.id());
-            created.is_some() && self.service.get("/v1/pets", &self.key).status() == 200
-        });
-        self.acknowledged.extend(created);
+        self.acknowledged.push(eventually(RETURN, "writing again", || {
+            let created = self.service.create_pet(&self.key, "Rex");
+            let answers = created.status() == 201 && self.service.get("/v1/pets", &self.key).status() == 200;
+            answers.then(|| created.id())
+        }));
     }
 
     /// The number of acknowledged animals that are missing from a database.

@@ -9,10 +9,8 @@ use std::time::{Duration, Instant};
 use testkit::endpoint::{Delivery, reply};
 use testkit::nats::STREAM;
 use testkit::{
-    Database, Endpoint, NatsServer, PostgresServer, Random, Request, Response, Server, new_message, trial, within,
+    Database, Endpoint, NatsServer, PostgresServer, Random, Request, Response, Server, Shop, new_message, trial, within,
 };
-
-use crate::shop::Shop;
 
 /// Acknowledged messages per round, and clients that send them.
 const MESSAGES: usize = 1_000;

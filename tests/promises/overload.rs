@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use testkit::load::{NewRequest, Outcome, percentile};
 use testkit::trial::{self, is_full, rounds};
-use testkit::{Database, Load, Server, within};
+use testkit::{Database, Load, Server, Shop, within};
 
 /// A service with 1,100 animals, in a full run on a separate core.
 struct Loaded {
@@ -20,8 +20,7 @@ struct Loaded {
 
 impl Loaded {
     fn start(flags: &str) -> Self {
-        let database = Database::temporary();
-        let key = database.make_key();
+        let Shop { database, key } = Shop::on_sqlite();
         let animals: String = (0..1_100).map(|n| format!("{{\"name\":\"animal {n}\",\"categoryId\":{n}}}\n")).collect();
         let file = database.file("animals");
         std::fs::write(&file, animals).unwrap();

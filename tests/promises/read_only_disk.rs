@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use testkit::writers::Mix;
-use testkit::{Database, Ledger, Random, Server, TIMEOUT, Writers, trial, within};
+use testkit::{Database, Ledger, Random, Server, Shop, TIMEOUT, Writers, trial, within};
 
 use crate::small_disk::SmallDisk;
 use crate::trace::attach;
@@ -63,8 +63,7 @@ fn read_only_disk_serves_reads() {
 #[test]
 fn disk_that_becomes_read_only_serves_reads() {
     let (rounds, mut random) = (trial::rounds(2), Random::from_seed());
-    let database = Database::temporary();
-    let (key, ledger) = (database.make_key(), Ledger::default());
+    let (Shop { database, key }, ledger) = (Shop::on_sqlite(), Ledger::default());
     let mut service = database.serve();
     let load = Writers::start(&service, &key, &ledger, "load", Mix::MIXED);
     for round in trial::counted(rounds) {

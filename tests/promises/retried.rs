@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use testkit::{Database, PostgresServer, Random, Server, Stop, TIMEOUT, within};
+use testkit::{Database, PostgresServer, Random, Server, Shop, Stop, TIMEOUT, within};
 
+use crate::keyed::{Operation, assert_effects_are_single, effects};
 use crate::network::Network;
-use crate::shop::{Operation, Shop};
 
 const CLIENTS: usize = 8;
 
@@ -80,7 +80,7 @@ fn assert_retries_settle(shop: &Shop, service: &Server, fault: impl FnOnce(&Atom
     });
     let unavailable = unavailable.into_inner();
     assert!(unavailable >= 2, "only {unavailable} requests got a 503: little was tested");
-    shop.assert_effects_are_single(counts.iter().sum());
+    assert_effects_are_single(&shop.database, counts.iter().sum());
 }
 
 /// A commit whose wait for the standby is cancelled is visible, but no standby has it. A retry must not report success.
@@ -105,7 +105,7 @@ fn response_unknown_to_the_standby_is_not_replayed() {
         shop.database.sql("SELECT count(*) FROM idempotency_records") == "2"
     });
     // Control: both are visible.
-    assert_eq!(shop.effects()["late"], 2);
+    assert_eq!(effects(&shop.database)["late"], 2);
     for operation in Operation::OF_TEXT {
         operation.send(&service, &shop.key, "a", "late").assert_unavailable();
         // The first retry is still waiting for the standby and holds the key. The service may be reconnecting.
@@ -121,5 +121,5 @@ fn response_unknown_to_the_standby_is_not_replayed() {
         let response = operation.send_until_settled(&service, &shop.key, "a", "late");
         assert_eq!((response.status(), response.is_replayed()), (operation.status(), true), "{response:?}");
     }
-    assert_eq!(shop.effects()["late"], 2, "an animal and a message");
+    assert_eq!(effects(&shop.database)["late"], 2, "an animal and a message");
 }

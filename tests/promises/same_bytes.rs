@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use testkit::{Database, Random, TIMEOUT, trial};
+use testkit::{Random, Shop, TIMEOUT, trial};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
@@ -25,8 +25,7 @@ const SILENCE: Duration = Duration::from_millis(250);
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn proxies_and_the_service_read_the_same_bytes() {
     let cases = trial::rounds(1_500);
-    let database = Database::temporary();
-    let key = database.make_key();
+    let Shop { database, key } = Shop::on_sqlite();
     let service = database.serve_with("--trusted-proxy 127.0.0.1");
     let mut random = Random::from_seed();
     let site = Site::start(service.store(), service.messages(), &mut random).await;
@@ -47,8 +46,7 @@ async fn proxies_and_the_service_read_the_same_bytes() {
 async fn proxies_turn_http2_into_the_requests_that_they_count() {
     // A tenth of the cases, because HTTP/2 leaves less to read differently.
     let cases = trial::rounds(10_000) / 10;
-    let database = Database::temporary();
-    let key = database.make_key();
+    let Shop { database, key } = Shop::on_sqlite();
     let service = database.serve_with("--trusted-proxy 127.0.0.1");
     let mut random = Random::from_seed();
     let site = Site::start(service.store(), service.messages(), &mut random).await;

@@ -13,7 +13,7 @@ use petstore::domain::account::NewPassword;
 use petstore::domain::{ApiKey, Deployment, Secret, SessionToken};
 use petstore::store::postgres::DatabaseUrl;
 use testkit::console::{between, code, form};
-use testkit::{Database, Killed, PostgresServer, Request, Response, new_pet, trial, within};
+use testkit::{Database, Killed, PostgresServer, Request, Response, eventually, new_pet, trial};
 
 /// Passwords that occur nowhere else.
 const PASSWORD: &str = "canary-of-the-password-7f3a";
@@ -237,13 +237,11 @@ impl Logged {
         let mut command = database.serve_command("");
         command.env("PETSTORE_LOG_LEVEL", "trace").stderr(fs::File::create(log).unwrap());
         let process = command.stdout(Stdio::null()).spawn().unwrap();
-        let mut address = None;
-        within(Duration::from_secs(60), "starting", || {
+        let address = eventually(Duration::from_secs(60), "starting", || {
             let text = fs::read_to_string(log).unwrap();
-            address = text.contains("\"listening\"").then(|| between(&text, "\"store\":\"", "\"").parse().unwrap());
-            address.is_some()
+            text.contains("\"listening\"").then(|| between(&text, "\"store\":\"", "\"").parse().unwrap())
         });
-        Self { _process: Killed(process), address: address.unwrap() }
+        Self { _process: Killed(process), address }
     }
 
     /// Uses each page that accepts or shows a secret, with right and wrong secrets.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use testkit::console::form;
 use testkit::load::percentile;
 use testkit::trial::{self, is_full, rounds};
-use testkit::{Database, Load};
+use testkit::{Load, Shop};
 
 const AT_ONCE: usize = 200;
 
@@ -17,8 +17,7 @@ const TURNS: u32 = 100;
 
 #[test]
 fn two_hundred_concurrent_sign_ins_are_contained() {
-    let database = Database::temporary();
-    let key = database.make_key();
+    let Shop { database, key } = Shop::on_sqlite();
     // Each attempt has its own network address, so that only the bound on hashing applies.
     let service = database.serve_with("--trusted-proxy 127.0.0.1");
     let closed_loop = Load::new(service.store(), &key, 64, Duration::from_secs(2));

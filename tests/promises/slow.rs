@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use petstore::server::Limits;
 use testkit::load::percentile;
 use testkit::trial::{self, is_full, rounds};
-use testkit::{Connection, Database, Load, Request, new_pet};
+use testkit::{Connection, Database, Load, Request, Shop, new_pet};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
@@ -90,8 +90,7 @@ fn connection_after_the_largest_file_uses_little_memory() {
 #[test]
 fn five_thousand_slow_clients_do_not_slow_others() {
     let sockets = rounds(400) as usize;
-    let database = Database::temporary();
-    let key = database.make_key();
+    let Shop { database, key } = Shop::on_sqlite();
     let service = database.serve();
     create_long_names(service.store(), &key);
     let time = Duration::from_secs(if is_full() { 30 } else { 2 });

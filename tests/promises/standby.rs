@@ -3,15 +3,14 @@
 use std::thread;
 use std::time::Duration;
 
-use testkit::{Database, PostgresServer, Stop, within};
+use testkit::{Database, PostgresServer, Shop, Stop, within};
 
 const ROUNDS: u32 = 5;
 
 #[test]
 fn unconfirmed_commit_is_not_acknowledged() {
     let server = PostgresServer::start();
-    let database = Database::url(server.database());
-    let key = database.make_key();
+    let Shop { database, key } = Shop::on(Database::url(server.database()));
     let service = database.serve();
     assert_eq!(service.create_pet(&key, "Rex").status(), 201);
 

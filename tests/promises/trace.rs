@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use testkit::{Database, Process, TIMEOUT, within};
+use testkit::{Database, Process, TIMEOUT, eventually};
 
 /// The calls that change files and folders or send to clients.
 const CALLS: &str = "trace=openat,mkdir,unlink,rename,ftruncate,pwrite64,fdatasync,fsync,write,writev,sendto,sendmsg";
@@ -82,14 +82,13 @@ pub fn strace_that_kills(file: &Path) -> Command {
 
 /// Reads the trace of a process that has ended.
 pub fn read(file: &Path, process: u32) -> Vec<Call> {
-    let mut lines = Vec::new();
     // strace may still be writing when the process has ended.
-    within(TIMEOUT, "writing the trace", || {
+    let lines = eventually(TIMEOUT, "writing the trace", || {
         let reader =
             BufReader::new(File::open(file).expect("strace is not installed: run scripts/test, which installs it"));
-        lines = reader.lines().map(Result::unwrap).collect();
+        let lines: Vec<_> = reader.lines().map(Result::unwrap).collect();
         let ended = |line: &String| line.starts_with(&format!("{process} ")) && line.contains(" +++ ");
-        lines.last().is_some_and(ended)
+        lines.last().is_some_and(ended).then_some(lines)
     });
     parse(&lines)
 }

@@ -113,10 +113,8 @@ fn targets(service: &Service) -> Vec<Target> {
 }
 
 /// The number of rows in each table.
-fn rows(service: &Service) -> Vec<(String, i64)> {
-    let database = service.database();
-    let mut tables = database.prepare("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name").unwrap();
-    let tables = tables.query_map([], |row| row.get::<_, String>(0)).unwrap().map(Result::unwrap);
-    let count = |table: &String| database.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0));
-    tables.map(|table| (table.clone(), count(&table).unwrap())).collect()
+fn rows(service: &Service) -> Vec<(String, String)> {
+    let tables = service.sql("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name");
+    let count = |table: &str| service.sql(&format!("SELECT count(*) FROM {table}"));
+    tables.lines().map(|table| (table.to_owned(), count(table))).collect()
 }

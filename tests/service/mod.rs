@@ -14,15 +14,15 @@ use petstore::config::{
 };
 use petstore::domain::api_key::{KeyName, NewKey};
 use petstore::domain::{
-    AccountId, Actor, ApiKey, Deployment, Direction, Email, KeyId, NewAccount, PageLimit, Role, Timestamp,
-    TrackedMessage,
+    AccountId, Actor, ApiKey, AuditEntry, AuditQuery, Deployment, Direction, Email, KeyId, NewAccount, PageLimit,
+    PageQuery, Role, Timestamp, TrackedMessage,
 };
 use petstore::http::{Api, Operation, Permission};
 use petstore::server::{Limits, Stop, Tls};
 use petstore::store::Store;
 use petstore::store::postgres::{self, DatabaseUrl, Postgres};
 use petstore::store::sqlite::{Options, Sqlite};
-use testkit::{Request, Response};
+use testkit::{Database, Request, Response};
 use tokio::net::TcpListener;
 use tokio::runtime::Builder;
 use tokio::sync::watch;
@@ -108,6 +108,13 @@ impl Service {
         Self::start_with(Setup::default()).await
     }
 
+    /// Starts a service with available animals, whose ids count from 1.
+    pub async fn with_pets(count: usize) -> Self {
+        let service = Self::start().await;
+        service.create_pets(count).await;
+        service
+    }
+
     /// Starts a service on a new PostgreSQL database.
     pub async fn start_on_postgresql() -> Self {
         Self::start_with(Setup { postgres: Some(testkit::postgres::database()), ..Setup::default() }).await
@@ -115,9 +122,18 @@ impl Service {
 
     /// Tells `story` to a service on each database.
     pub fn on_every_database(story: impl AsyncFn(&Self)) {
-        Builder::new_current_thread().enable_all().build().unwrap().block_on(async move {
-            story(&Self::start().await).await;
-            story(&Self::start_on_postgresql().await).await;
+        Self::with_pets_on_every_database(0, story);
+    }
+
+    /// Tells `story` to a service with available animals on each database.
+    pub fn with_pets_on_every_database(count: usize, story: impl AsyncFn(&Self)) {
+        let tell = async move |service: Self| {
+            service.create_pets(count).await;
+            story(&service).await;
+        };
+        Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+            tell(Self::start().await).await;
+            tell(Self::start_on_postgresql().await).await;
         });
     }
 
@@ -294,6 +310,11 @@ impl Service {
         rusqlite::Connection::open(self.database_file()).unwrap()
     }
 
+    /// Runs SQL on a connection of its own. Returns a line for each row, columns separated by `|`.
+    pub fn sql(&self, sql: &str) -> String {
+        Database::folder(self.folder.path()).sql(sql)
+    }
+
     pub fn database_file(&self) -> std::path::PathBuf {
         self.folder.path().join("petstore.db")
     }
@@ -338,6 +359,14 @@ impl Service {
     /// Creates another key of the same account.
     pub async fn another_key(&self, expires_at: Option<Timestamp>) -> (KeyId, String) {
         make_key(&self.store, self.account, expires_at).await
+    }
+
+    /// The rows of the audit that requests left, oldest first.
+    pub async fn audit(&self) -> Vec<AuditEntry> {
+        let page = PageQuery { limit: PageLimit::new(100).unwrap(), ..PageQuery::default() };
+        let (rows, more) = self.store.list_audit(&AuditQuery { page, since: NOW }).await.unwrap();
+        assert!(!more);
+        rows.into_iter().filter(|row| row.actor != OPERATOR.name()).collect()
     }
 
     /// Requests a stop. `stopped` waits until it is done.

@@ -66,13 +66,10 @@ impl SharedLocks {
         if self.0.iter().any(prevents) {
             return false;
         }
-        let own = match self.0.iter().position(|(by, ..)| *by == holder) {
-            Some(own) => own,
-            None => {
-                self.0.push((holder, 0, 0));
-                self.0.len() - 1
-            }
-        };
+        let own = self.0.iter().position(|(by, ..)| *by == holder).unwrap_or_else(|| {
+            self.0.push((holder, 0, 0));
+            self.0.len() - 1
+        });
         let (_, shared, exclusive) = &mut self.0[own];
         *(if is_exclusive { exclusive } else { shared }) |= mask;
         true

@@ -13,6 +13,7 @@ use petstore::store::Store;
 use petstore::store::postgres::{self, DatabaseUrl, Postgres};
 use petstore::store::sqlite::{self, Sqlite};
 use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
 
 /// 2026-11-20T09:30:00.123Z.
 pub const NOW: Timestamp = Timestamp::from_milliseconds(1_795_167_000_123);
@@ -53,6 +54,14 @@ pub async fn open_postgresql(url: &str) -> Arc<Store> {
 
 pub async fn open_with(options: &postgres::Options) -> Arc<Store> {
     Arc::new(Store::Postgres(Box::new(Postgres::open(options).await.unwrap())))
+}
+
+/// Runs `work` with the store, in a task of its own.
+pub fn spawn<T>(store: &Arc<Store>, work: impl FnOnce(Arc<Store>) -> T) -> JoinHandle<T::Output>
+where
+    T: Future<Output: Send + 'static> + Send + 'static,
+{
+    tokio::spawn(work(Arc::clone(store)))
 }
 
 pub fn options(url: &str) -> postgres::Options {

@@ -1,7 +1,5 @@
 //! Orders. `tests/api/orders.rs` tells what clients see on each database.
 
-use std::sync::Arc;
-
 use petstore::domain::order::{PlaceOrderError, TransitionError};
 use petstore::domain::{
     AccountId, Actor, NewOrder, Order, OrderClerk, OrderQuery, OrderStatus, OrderTransition, PetStatus, Timestamp,
@@ -9,7 +7,9 @@ use petstore::domain::{
 };
 use petstore::store::{Outcome, Store};
 
-use crate::fixtures::{NOW, account, account_with_password, create_pet, on_every_database, on_every_database_with_sql};
+use crate::fixtures::{
+    NOW, account, account_with_password, create_pet, on_every_database, on_every_database_with_sql, spawn,
+};
 
 const LATER: Timestamp = Timestamp::from_milliseconds(1_795_167_060_123);
 
@@ -21,11 +21,9 @@ fn concurrent_transitions_are_serialized() {
             let pet = pet(&store).await;
             let order = placed(place(&store, ada, pet).await);
             change(&store, ada, order, Transition::Approve).await.executed().unwrap();
+            let steps = [Transition::Deliver, Transition::Cancel, Transition::Deliver, Transition::Cancel];
             let steps =
-                [Transition::Deliver, Transition::Cancel, Transition::Deliver, Transition::Cancel].map(|step| {
-                    let store = Arc::clone(&store);
-                    tokio::spawn(async move { change(&store, ada, order, step).await })
-                });
+                steps.map(|step| spawn(&store, move |store| async move { change(&store, ada, order, step).await }));
             let mut done = Vec::new();
             for step in steps {
                 match step.await.unwrap() {

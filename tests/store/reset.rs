@@ -14,7 +14,7 @@ use testkit::{TIMEOUT, within};
 
 use crate::fixtures::{
     NOW, OPERATOR, account, create_pet, key, message, new_pet, on_every_database, open_postgresql, open_sqlite,
-    open_with,
+    open_with, spawn,
 };
 
 const EMPTY: Contents = Contents { animals: 0, orders: 0, messages: 0, responses: 0 };
@@ -71,8 +71,8 @@ fn readers_see_the_old_or_the_new_animals() {
         store.reset(named(0), OPERATOR, || false).await.unwrap();
         let done = Arc::new(AtomicBool::new(false));
         let readers = [0, 1].map(|_| {
-            let (store, done) = (Arc::clone(&store), Arc::clone(&done));
-            tokio::spawn(async move {
+            let done = Arc::clone(&done);
+            spawn(&store, |store| async move {
                 let mut seen = BTreeSet::new();
                 while !done.load(Ordering::SeqCst) {
                     let mut page = Vec::new();
@@ -139,10 +139,7 @@ async fn reset_that_waits_for_a_dump_lets_requests_pass() {
     let (store, other) = (open_postgresql(&url).await, open_postgresql(&url).await);
     let ada = fill(&store).await;
     let dump = OpenTransaction::begin(&url, "SELECT count(*) FROM orders");
-    let reset = tokio::spawn({
-        let store = Arc::clone(&store);
-        async move { store.reset(animals(2), OPERATOR, || false).await }
-    });
+    let reset = spawn(&store, |store| async move { store.reset(animals(2), OPERATOR, || false).await });
     within(TIMEOUT, "waiting for the lock", || sessions(&url, "wait_event_type = 'Lock'") > 0);
 
     for _ in 0..5 {

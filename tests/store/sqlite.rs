@@ -10,7 +10,7 @@ use petstore::store::sqlite::{Atomicity, Effect, Options, Sqlite};
 use rusqlite::Connection;
 use testkit::{TIMEOUT, within};
 
-use crate::fixtures::{NOW, OPERATOR, account, create_pet, email, message, new_pet, open_sqlite};
+use crate::fixtures::{NOW, OPERATOR, account, create_pet, email, message, new_pet, open_sqlite, spawn};
 
 #[tokio::test]
 async fn wal_stays_bounded_under_long_readers() {
@@ -52,10 +52,7 @@ async fn full_queue_rejects_and_keeps_its_writes() {
     let store = open_sqlite(&Options { queue: 2, ..Options::new(folder.path()) });
     let lock = outside(folder.path());
     lock.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let write = || {
-        let store = Arc::clone(&store);
-        tokio::spawn(async move { store.create_pet(rex(), None).await })
-    };
+    let write = || spawn(&store, |store| async move { store.create_pet(rex(), None).await });
     // The writer waits for the lock with the first write alone.
     let mut writes = vec![write()];
     tokio::time::sleep(Duration::from_millis(300)).await;

@@ -26,9 +26,7 @@ fn rejected_message_does_not_delay_others() {
     }
     server.logged("cannot relay messages, they stay queued; retrying");
 
-    for n in 0..50 {
-        hooked.shop.send(&server, &format!("good {n}"));
-    }
+    hooked.shop.send_numbered(&server, "good", 50);
 
     // Less than the shortest delay.
     within(TIMEOUT, "relaying", || hooked.waiting() == 4);
@@ -56,9 +54,7 @@ fn message_that_fails_the_endpoint_does_not_stop_others() {
         hooked.shop.send(&server, &format!("crash {n}"));
     }
 
-    for n in 0..10 {
-        hooked.shop.send(&server, &format!("good {n}"));
-    }
+    hooked.shop.send_numbered(&server, "good", 10);
 
     within(TIMEOUT, "relaying", || hooked.waiting() == 40);
     server.end_by(Signal::TERM);
@@ -106,9 +102,7 @@ fn dead_endpoint_is_tried_less_and_less() {
     let hooked = Hooked::on_sqlite();
     let endpoint = Endpoint::start(|_, out| reply(out, "503 Service Unavailable", ""));
     let server = hooked.serve(&endpoint);
-    for n in 0..100 {
-        hooked.shop.send(&server, &format!("message {n}"));
-    }
+    hooked.shop.send_numbered(&server, "message", 100);
 
     thread::sleep(Duration::from_secs(10));
 

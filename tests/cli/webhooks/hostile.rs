@@ -64,9 +64,7 @@ fn acknowledgement_does_not_wait_for_the_body() {
     });
     let server = hooked.serve(&endpoint);
 
-    for n in 0..3 {
-        hooked.shop.send(&server, &format!("message {n}"));
-    }
+    hooked.shop.send_numbered(&server, "message", 3);
 
     within(Duration::from_secs(8), "relaying", || hooked.waiting() == 0);
     assert_eq!(metric(&server, "petstore_relay_failures_total"), 0.0);
@@ -114,12 +112,8 @@ fn slow_endpoint_stalls_neither_requests_nor_the_stop() {
         Ok(())
     });
     let server = hooked.shop.database.serve();
-    for n in 0..15 {
-        hooked.shop.send(&server, &format!("slow {n}"));
-    }
-    for n in 0..10 {
-        hooked.shop.send(&server, &format!("quick {n}"));
-    }
+    hooked.shop.send_numbered(&server, "slow", 15);
+    hooked.shop.send_numbered(&server, "quick", 10);
     server.end_by(Signal::TERM);
 
     let server = hooked.serve(&endpoint);

@@ -15,9 +15,9 @@ use hmac::{Hmac, KeyInit, Mac};
 use serde_json::{Value, json};
 use sha2::Sha256;
 use testkit::endpoint::{Delivery, reply};
-use testkit::{Certificate, Database, Endpoint, Folder, Server, Signal, TIMEOUT, within};
+use testkit::{Certificate, Database, Endpoint, Folder, Server, Shop, Signal, TIMEOUT, within};
 
-use crate::relay::{Shop, metric};
+use crate::relay::metric;
 
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 const OTHER_SECRET: &str = "whsec_3cEaQAtTBPmMpZQtBgQKjzJ4Xh1FmEKvnUhEeDl0/w4=";
@@ -57,7 +57,7 @@ impl Hooked {
     }
 
     fn waiting(&self) -> usize {
-        self.shop.list("--state waiting --limit 1000").len()
+        self.shop.messages("--state waiting --limit 1000").len()
     }
 }
 
@@ -104,7 +104,7 @@ fn message_arrives_as_a_signed_event() {
         assert!(now.abs_diff(delivery.header("webhook-timestamp").parse().unwrap()) < 60, "{delivery:?}");
         assert!(is_signed(&delivery, SECRET) && !is_signed(&delivery, OTHER_SECRET), "{delivery:?}");
         hooked.shop.assert_nothing_waits();
-        assert_eq!(hooked.shop.list("--state sent").len(), 1);
+        assert_eq!(hooked.shop.messages("--state sent").len(), 1);
         assert_eq!(metric(&server, "petstore_messages_relayed_total"), 1.0);
         assert_eq!(metric(&server, "petstore_relay_active"), 1.0);
         assert_eq!(metric(&server, "petstore_relay_failures_total"), 0.0);
@@ -126,9 +126,7 @@ fn deliveries_share_sixteen_connections() {
         reply(out, "200 OK", "")
     });
     let server = hooked.shop.database.serve();
-    for n in 0..200 {
-        hooked.shop.send(&server, &format!("message {n}"));
-    }
+    hooked.shop.send_numbered(&server, "message", 200);
     server.end_by(Signal::TERM);
 
     let server = hooked.serve(&endpoint);
@@ -148,9 +146,7 @@ fn messages_wait_while_the_endpoint_is_down() {
         arrived(&endpoint, 1);
         endpoint.kill();
 
-        for n in 0..5 {
-            hooked.shop.send(&server, &format!("meanwhile {n}"));
-        }
+        hooked.shop.send_numbered(&server, "meanwhile", 5);
         server.logged("cannot relay messages, they stay queued; retrying");
         assert_eq!(server.get("/readyz", "").status(), 200);
         assert_eq!(hooked.waiting(), 5);

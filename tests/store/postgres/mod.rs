@@ -12,7 +12,9 @@ use petstore::store::{Store, StoreError};
 use testkit::postgres::{OpenTransaction, database, query, sessions};
 use testkit::{PostgresServer, TIMEOUT, within};
 
-use crate::fixtures::{NOW, OPERATOR, account, create_pet, digest, new_pet, open_postgresql, open_with, options};
+use crate::fixtures::{
+    NOW, OPERATOR, account, create_pet, digest, new_pet, open_postgresql, open_with, options, spawn,
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn every_write_of_a_batch_gets_its_own_id() {
@@ -45,10 +47,7 @@ async fn imported_ids_follow_those_created_meanwhile() {
         }
         Ok(new_pet(&format!("imported {n}"), PetStatus::Available))
     });
-    let import = tokio::spawn({
-        let store = Arc::clone(&store);
-        async move { store.import_pets(Box::new(source)).await }
-    });
+    let import = spawn(&store, |store| async move { store.import_pets(Box::new(source)).await });
     at_half.await.unwrap();
     let created = create(Arc::clone(&store), "created".into()).await.unwrap();
     assert_eq!(list(&store, 100, 0).await, [created]);
@@ -139,8 +138,8 @@ async fn locked_order_does_not_fail_the_readiness_check() {
     let approval = approval_of_new_order(&store).await;
     let operator = OpenTransaction::begin(&url, "SELECT FROM orders FOR UPDATE");
     let approvals = [1, 2, 3].map(|_| {
-        let (store, approval) = (Arc::clone(&store), approval.clone());
-        tokio::spawn(async move { store.transition_order(approval, None).await })
+        let approval = approval.clone();
+        spawn(&store, |store| async move { store.transition_order(approval, None).await })
     });
     within(TIMEOUT, "waiting for the order", || sessions(&url, "wait_event_type = 'Lock'") > 0);
 
@@ -161,14 +160,8 @@ async fn abandoned_counts_of_tables_run_one_at_a_time() {
     // A page that is reloaded again and again.
     for _ in 0..5 {
         let abandoned = [
-            tokio::spawn({
-                let store = Arc::clone(&store);
-                async move { store.before_reset().await.map(|_| ()) }
-            }),
-            tokio::spawn({
-                let store = Arc::clone(&store);
-                async move { store.count_pets_by_status().await.map(|_| ()) }
-            }),
+            spawn(&store, |store| async move { store.before_reset().await.map(|_| ()) }),
+            spawn(&store, |store| async move { store.count_pets_by_status().await.map(|_| ()) }),
         ];
         within(TIMEOUT, "counting", || counting() > 0);
         tokio::time::sleep(Duration::from_millis(200)).await;
@@ -243,11 +236,8 @@ async fn write_whose_commit_is_in_doubt_says_so() {
     let ada = account(&store, "ada@example.com").await;
     // Commits wait for a standby that does not exist.
     server.set("synchronous_standby_names", "*");
-    let import = tokio::spawn({
-        let store = Arc::clone(&store);
-        let animals = std::iter::once(Ok(new_pet("Rex", PetStatus::Available)));
-        async move { store.import_pets(Box::new(animals)).await }
-    });
+    let animals = std::iter::once(Ok(new_pet("Rex", PetStatus::Available)));
+    let import = spawn(&store, |store| async move { store.import_pets(Box::new(animals)).await });
     let waiting = "wait_event = 'SyncRep'";
     within(TIMEOUT, "waiting for a standby", || sessions(&url, waiting) == 1);
 

@@ -14,7 +14,7 @@ use testkit::postgres::{OpenTransaction, query, sessions};
 use testkit::{PostgresServer, TIMEOUT, within};
 
 use super::{create, list, open, open_limited};
-use crate::fixtures::{NOW, account, key, open_with, options};
+use crate::fixtures::{NOW, account, key, open_with, options, spawn};
 
 /// The rows that a list must skip are next to each other: those of another status or account.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -71,8 +71,7 @@ async fn lists_that_share_a_query_get_their_own_pages() {
     let (store, url) = open().await;
     query(&url, "INSERT INTO pets (name, category_id, status) SELECT 'Rex', 1, n % 3 FROM generate_series(0, 299) n");
     let lists = (0..100).map(|n: i64| {
-        let store = Arc::clone(&store);
-        tokio::spawn(async move {
+        spawn(&store, move |store| async move {
             let status = [None, Some(PetStatus::Available), Some(PetStatus::Sold)][n as usize % 3];
             let direction = if n % 2 == 0 { Ascending } else { Descending };
             let page = PetQuery { status, after: Some(3 * n), direction, limit: PageLimit::new(n % 7 + 1).unwrap() };
@@ -116,10 +115,7 @@ async fn reads_use_the_connections_that_are_left() {
     let store = open_with(&Options { readers: 2, ..options(&url) }).await;
     // While the table is locked, each connection for reads waits.
     let blocker = OpenTransaction::begin(&url, "LOCK TABLE orders");
-    let reads = [1, 2].map(|id| {
-        let store = Arc::clone(&store);
-        tokio::spawn(async move { store.find_order(None, id).await })
-    });
+    let reads = [1, 2].map(|id| spawn(&store, move |store| async move { store.find_order(None, id).await }));
     let waiting = "wait_event_type = 'Lock'";
     within(TIMEOUT, "waiting for the table", || sessions(&url, waiting) == 2);
     let reader = query(&url, &format!("SELECT min(pid) FROM pg_stat_activity WHERE {waiting}"));
@@ -191,8 +187,7 @@ async fn every_read_of_a_batch_gets_its_own_result() {
         assert_eq!(create(Arc::clone(&store), format!("animal {n}")).await.unwrap(), n);
     }
     let reads = (0..2_000).map(|n| {
-        let store = Arc::clone(&store);
-        tokio::spawn(async move {
+        spawn(&store, move |store| async move {
             // Some ids repeat, and some do not exist.
             let id = n % 130 - 10;
             let found = store.find_pet(id).await.unwrap().map(|pet| pet.name);
@@ -210,8 +205,7 @@ async fn waiting_reads_share_a_query() {
     create(Arc::clone(&store), "Rex".into()).await.unwrap();
     let operator = OpenTransaction::begin(&url, "LOCK TABLE pets");
     let reads = (0..100).map(|_| {
-        let store = Arc::clone(&store);
-        tokio::spawn(async move {
+        spawn(&store, |store| async move {
             assert_eq!(store.find_pet(1).await.unwrap().unwrap().name, "Rex");
             assert_eq!(list(&store, 20, 0).await, [1]);
         })
@@ -237,12 +231,8 @@ async fn key_lookups_do_not_delay_other_reads() {
     create(Arc::clone(&store), "Rex".into()).await.unwrap();
     // Lookups wait while this transaction locks the table of keys.
     let operator = OpenTransaction::begin(&url, "LOCK TABLE api_keys");
-    let lookups: Vec<_> = (0..100)
-        .map(|n| {
-            let store = Arc::clone(&store);
-            tokio::spawn(async move { store.find_key(&KeyHash([n; 32])).await })
-        })
-        .collect();
+    let lookup = |n| spawn(&store, move |store| async move { store.find_key(&KeyHash([n; 32])).await });
+    let lookups: Vec<_> = (0..100).map(lookup).collect();
     let waiting = || sessions(&url, "wait_event_type = 'Lock'");
     within(TIMEOUT, "looking up a key", || waiting() > 0);
     assert_eq!(waiting(), 1, "all other lookups wait for the next statement");
@@ -271,10 +261,9 @@ async fn every_key_of_a_batch_gets_its_own_grant() {
         ids.insert(key.hash().0, id);
     }
     let unknown = (0..20).map(|n| KeyHash([n; 32]));
-    let lookups = hashes.into_iter().chain(unknown).cycle().take(400).map(|hash| {
-        let store = Arc::clone(&store);
-        tokio::spawn(async move { (hash.0, store.find_key(&hash).await.unwrap()) })
-    });
+    let lookup =
+        |hash: KeyHash| spawn(&store, move |store| async move { (hash.0, store.find_key(&hash).await.unwrap()) });
+    let lookups = hashes.into_iter().chain(unknown).cycle().take(400).map(lookup);
     for lookup in lookups.collect::<Vec<_>>() {
         let (hash, grant) = lookup.await.unwrap();
         assert_eq!(grant.map(|grant| grant.id), ids.get(&hash).copied());
@@ -284,17 +273,14 @@ async fn every_key_of_a_batch_gets_its_own_grant() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn shared_read_is_never_older_than_its_request() {
     let (store, _) = open().await;
-    let busy: Vec<_> = (0..16)
-        .map(|_| {
-            let store = Arc::clone(&store);
-            tokio::spawn(async move {
-                loop {
-                    list(&store, 100, 0).await;
-                    _ = store.find_pet(1).await.unwrap();
-                }
-            })
+    let busy = [(); 16].map(|()| {
+        spawn(&store, |store| async move {
+            loop {
+                list(&store, 100, 0).await;
+                _ = store.find_pet(1).await.unwrap();
+            }
         })
-        .collect();
+    });
     for n in 1..=100 {
         // Other tasks read it all the time, and it is visible as soon as it exists.
         assert_eq!(create(Arc::clone(&store), "Rex".into()).await.unwrap(), n);

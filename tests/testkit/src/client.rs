@@ -129,6 +129,11 @@ pub fn pet_with_all_fields() -> serde_json::Value {
     pet
 }
 
+/// The names of the fields of an object, in its order.
+pub fn fields(object: &serde_json::Value) -> Vec<&str> {
+    object.as_object().unwrap().keys().map(String::as_str).collect()
+}
+
 /// The body of a request that sends a message.
 pub fn new_message(text: &str) -> String {
     format!(r#"{{"message":"{text}"}}"#)
@@ -256,11 +261,18 @@ impl Response {
         self.json().as_array().unwrap().iter().map(|item| item["id"].as_i64().unwrap()).collect()
     }
 
+    /// The path and query that the `Link` to the next page has.
+    pub fn next_page(&self) -> Option<String> {
+        let link = self.header("link")?;
+        let next = link.strip_prefix(&format!("<http://{}", self.address));
+        let next = next.and_then(|next| next.strip_suffix(r#">; rel="next""#));
+        Some(next.unwrap_or_else(|| panic!("{link} leads to no next page of {}", self.address)).to_owned())
+    }
+
     /// The `code` of an error response, after checking that its body has the shape of every error.
     pub fn code(&self) -> String {
         let body = self.json();
-        let keys: Vec<_> = body.as_object().unwrap().keys().map(String::as_str).collect();
-        assert_eq!(keys, ["code", "message", "status"], "{body}");
+        assert_eq!(fields(&body), ["code", "message", "status"], "{body}");
         assert_eq!(body["status"], self.status(), "{body}");
         assert!(!body["message"].as_str().unwrap().is_empty(), "{body}");
         assert_eq!(self.header("content-type"), Some("application/json"));

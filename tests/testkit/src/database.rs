@@ -151,12 +151,26 @@ impl Database {
         succeed(&mut self.petstore(command))
     }
 
+    /// Runs a command with `--json`, which prints a list.
+    pub fn list(&self, command: &str) -> Vec<serde_json::Value> {
+        serde_json::from_str(&self.run(&format!("{command} --json"))).unwrap()
+    }
+
     /// Runs a command that must end with exit status 1, and returns its stderr.
     pub fn rejects(&self, command: &str) -> String {
         let output = self.petstore(command).output().unwrap();
         let stderr = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{command}: {stderr}");
         stderr
+    }
+
+    /// Runs a command on a terminal on which `answer` is typed. Returns the exit status and what is shown.
+    pub fn on_a_terminal(&self, command: &str, answer: &str) -> (Option<i32>, String) {
+        let script = format!("printf '{answer}\\n' | script --quiet --return --command \"$*\" /dev/null");
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &script, "sh"]);
+        let output = self.petstore_by(shell, command).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
     }
 
     /// Starts `petstore serve` on free ports and waits until it listens.

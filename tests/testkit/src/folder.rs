@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::database::FREE_PORTS;
+use crate::database::{Database, FREE_PORTS};
 use crate::process::{Ended, Process, petstore, with_clean_environment};
 use crate::server::Server;
 
@@ -24,6 +24,20 @@ impl Folder {
         let folder = Self::new();
         folder.succeed("account create ada@example.com");
         folder
+    }
+
+    /// A folder with the account `ada@example.com`, and a key of it.
+    pub fn with_key() -> (Self, String) {
+        let folder = Self::with_account();
+        let key = folder.key();
+        (folder, key)
+    }
+
+    /// A new folder, and a command that serves in it: see [`Self::serve`].
+    pub fn serving(line: &str) -> (Self, Server) {
+        let folder = Self::new();
+        let server = folder.serve(line);
+        (folder, server)
     }
 
     pub fn path(&self, name: impl AsRef<Path>) -> PathBuf {
@@ -82,14 +96,43 @@ impl Folder {
         ended.stdout
     }
 
+    /// Runs a command that must fail, with this error and no other output.
+    pub fn fails(&self, line: &str, error: &str) {
+        assert_eq!(self.run(line).shown(), format!("exit 1\nerror: {error}\n"), "{line}");
+    }
+
+    /// Runs a command that would serve and must fail, with this error and no other line in its log.
+    pub fn fails_to_serve(&self, line: &str, error: &str) {
+        assert_eq!(self.run(line).shown_log(), format!("exit 1\nERROR {error}\n"), "{line}");
+    }
+
     /// A new key of `ada@example.com`.
     pub fn key(&self) -> String {
         self.succeed("key create --account ada@example.com --name test").trim_end().to_owned()
     }
 
-    /// `key list --json`.
-    pub fn keys(&self) -> Value {
-        serde_json::from_str(&self.succeed("key list --json")).unwrap()
+    /// Imports animals from `animals.ndjson`, which it writes.
+    pub fn import(&self, animals: impl Iterator<Item = String>) {
+        self.write("animals.ndjson", animals.collect::<String>());
+        self.succeed("pets import animals.ndjson");
+    }
+
+    /// Runs a command with `--json`, which prints a list.
+    pub fn list(&self, line: &str) -> Vec<Value> {
+        serde_json::from_str(&self.succeed(&format!("{line} --json"))).unwrap()
+    }
+
+    /// The table that a command prints. The values of these fields, which differ from run to run, are replaced by `#`s,
+    /// because they have the same width in every run.
+    pub fn table(&self, line: &str, varying: &[&str]) -> String {
+        let rows = self.list(line);
+        let values = varying.iter().flat_map(|field| rows.iter().filter_map(|row| row[*field].as_str()));
+        values.fold(self.succeed(line), |table, value| table.replace(value, &"#".repeat(value.chars().count())))
+    }
+
+    /// The embedded database of commands that name no other.
+    pub fn database(&self) -> Database {
+        Database::folder(&self.path("petstore-data"))
     }
 
     /// Starts a command that serves, on free ports, and waits until it listens.

@@ -58,16 +58,12 @@ impl Ledger {
         let mut entries = self.entries();
         entries.unknown.remove(name);
         match response.status() {
-            201 | 202 => {
-                entries.acknowledged.insert(name.to_owned(), response.json()["id"].to_string());
-            }
+            201 | 202 => _ = entries.acknowledged.insert(name.to_owned(), response.json()["id"].to_string()),
             503 => {
                 entries.unavailable_since.get_or_insert_with(Instant::now);
                 entries.unavailable.insert(name.to_owned());
             }
-            400..500 => {
-                entries.refused.insert(name.to_owned());
-            }
+            400..500 => _ = entries.refused.insert(name.to_owned()),
             _ => panic!("{name}: {response:?}"),
         }
     }

@@ -15,6 +15,7 @@ pub mod postgres;
 mod process;
 pub mod sectors;
 mod server;
+mod shop;
 mod stop;
 mod tls;
 pub mod trial;
@@ -22,8 +23,8 @@ mod wait;
 pub mod writers;
 
 pub use client::{
-    Connection, Request, Response, new_message, new_pet, pet_with_all_fields, raw, read_response, read_response_from,
-    read_to_end,
+    Connection, Request, Response, fields, new_message, new_pet, pet_with_all_fields, raw, read_response,
+    read_response_from, read_to_end,
 };
 pub use console::ConsoleUser;
 pub use database::{Database, FREE_PORTS, succeed};
@@ -35,8 +36,9 @@ pub use nats::NatsServer;
 pub use postgres::PostgresServer;
 pub use process::{Ended, Keeper, Killed, Process, Signal, petstore, server_program};
 pub use server::Server;
+pub use shop::Shop;
 pub use stop::{Stop, StopOnDrop};
 pub use tls::Certificate;
 pub use trial::Random;
-pub use wait::{TIMEOUT, soon, until, within};
+pub use wait::{TIMEOUT, eventually, soon, until, within};
 pub use writers::Writers;

@@ -12,7 +12,7 @@ pub use rustix::process::Signal;
 use rustix::process::{Pid, kill_process};
 use serde_json::Value;
 
-use crate::wait::{TIMEOUT, within};
+use crate::wait::{TIMEOUT, eventually, within};
 
 /// A process that runs longer hangs: no command takes this long, even on a busy machine.
 const END_TIMEOUT: Duration = Duration::from_secs(120);
@@ -170,39 +170,30 @@ impl Process {
 
     /// Waits, at most `limit`, until the process ends without a signal from the test.
     pub fn ended(&mut self, limit: Duration) -> ExitStatus {
-        let mut ended = None;
-        within(limit, "ending", || {
-            ended = self.child.try_wait().unwrap();
-            ended.is_some()
-        });
-        ended.unwrap()
+        eventually(limit, "ending", || self.child.try_wait().unwrap())
     }
 
     /// Waits for the end and returns all remaining output.
     pub fn end(mut self) -> Ended {
-        let (mut peak, mut status) = (0, None);
-        within(END_TIMEOUT, "ending", || {
+        let mut peak = 0;
+        let status = eventually(END_TIMEOUT, "ending", || {
             peak = peak.max(self.status_bytes("VmHWM:"));
-            status = self.child.try_wait().unwrap();
-            status.is_some()
+            self.child.try_wait().unwrap()
         });
-        let status = status.unwrap();
         let stdout = self.stdout.as_ref().map_or(String::new(), Lines::rest);
         Ended { code: status.code(), stdout, stderr: self.stderr.rest(), peak }
     }
 
     /// Waits until the process has a handler for SIGINT. Returns false if the process has ended.
     pub fn catches_sigint(&self) -> bool {
-        let (mut catches, mut has_ended) = (false, false);
-        within(END_TIMEOUT, "catching SIGINT", || {
+        eventually(END_TIMEOUT, "catching SIGINT", || {
             let status = fs::read_to_string(self.proc("status")).unwrap_or_default();
             let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:\t"));
-            catches = mask.is_some_and(|mask| u64::from_str_radix(mask, 16).unwrap() & 2 != 0);
-            has_ended = mask.is_none() || status.contains("State:\tZ");
-            catches || has_ended
-        });
-        // An ended process still has a mask until it is waited for.
-        catches && !has_ended
+            let catches = mask.is_some_and(|mask| u64::from_str_radix(mask, 16).unwrap() & 2 != 0);
+            // An ended process still has a mask until it is waited for.
+            let has_ended = mask.is_none() || status.contains("State:\tZ");
+            (catches || has_ended).then_some(catches && !has_ended)
+        })
     }
 
     /// The number of open sockets.

@@ -20,6 +20,16 @@ pub fn within(limit: Duration, what: &str, mut done: impl FnMut() -> bool) -> Du
     began.elapsed()
 }
 
+/// Waits for a value, at most `limit`. Panics as [`within`] does.
+pub fn eventually<T>(limit: Duration, what: &str, mut value: impl FnMut() -> Option<T>) -> T {
+    let mut found = None;
+    within(limit, what, || {
+        found = value();
+        found.is_some()
+    });
+    found.unwrap()
+}
+
 /// Waits until `done`, long enough for the slowest machine.
 pub async fn until(mut done: impl AsyncFnMut() -> bool) {
     soon(async {

@@ -1,52 +1,31 @@
-//! A database with an account, and the operations that take an idempotency key.
+//! The operations that take an idempotency key, and their effects in a database.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
-use testkit::{Database, Request, Response, Server, TIMEOUT, new_message, new_pet, within};
+use testkit::{Database, Request, Response, Server, TIMEOUT, eventually, new_message, new_pet};
 
-pub struct Shop {
-    pub database: Database,
-    /// A key of its account.
-    pub key: String,
+/// Counts the effects of each text: animals with this name, messages, orders of an animal for sale, and approvals.
+pub fn effects(database: &Database) -> HashMap<String, usize> {
+    let texts = format!(
+        "SELECT name FROM pets WHERE name NOT IN ('{FOR_SALE}', '{ORDERED}')
+         UNION ALL SELECT message FROM messages
+         UNION ALL SELECT 'order of ' || pet_id FROM orders JOIN pets ON pets.id = pet_id WHERE name = '{FOR_SALE}'
+         UNION ALL SELECT 'approval of ' || id FROM orders WHERE status = 1"
+    );
+    let mut effects = HashMap::new();
+    for text in database.sql(&texts).lines() {
+        *effects.entry(text.to_owned()).or_default() += 1;
+    }
+    effects
 }
 
-impl Shop {
-    pub fn on_sqlite() -> Self {
-        Self::on(Database::temporary())
-    }
-
-    pub fn on_postgresql() -> Self {
-        Self::on(Database::postgres())
-    }
-
-    /// Creates the account in a new database.
-    pub fn on(database: Database) -> Self {
-        Self { key: database.make_key(), database }
-    }
-
-    /// Counts the effects of each text: animals with this name, messages, orders of an animal for sale, and approvals.
-    pub fn effects(&self) -> HashMap<String, usize> {
-        let texts = format!(
-            "SELECT name FROM pets WHERE name NOT IN ('{FOR_SALE}', '{ORDERED}')
-             UNION ALL SELECT message FROM messages
-             UNION ALL SELECT 'order of ' || pet_id FROM orders JOIN pets ON pets.id = pet_id WHERE name = '{FOR_SALE}'
-             UNION ALL SELECT 'approval of ' || id FROM orders WHERE status = 1"
-        );
-        let mut effects = HashMap::new();
-        for text in self.database.sql(&texts).lines() {
-            *effects.entry(text.to_owned()).or_default() += 1;
-        }
-        effects
-    }
-
-    /// Asserts that there are `count` texts, each with one effect.
-    pub fn assert_effects_are_single(&self, count: usize) {
-        let effects = self.effects();
-        assert_eq!(effects.len(), count);
-        let multiple: Vec<_> = effects.iter().filter(|(_, effects)| **effects != 1).collect();
-        assert!(multiple.is_empty(), "{multiple:?}");
-    }
+/// Asserts that there are `count` texts, each with one effect.
+pub fn assert_effects_are_single(database: &Database, count: usize) {
+    let effects = effects(database);
+    assert_eq!(effects.len(), count);
+    let multiple: Vec<_> = effects.iter().filter(|(_, effects)| **effects != 1).collect();
+    assert!(multiple.is_empty(), "{multiple:?}");
 }
 
 /// The names of animals created for an order, and for an order and its approval.
@@ -122,11 +101,9 @@ impl Operation {
 
     /// Sends a request until the response no longer tells the client to retry.
     pub fn send_until_settled(self, service: &Server, key: &str, idempotency_key: &str, text: &str) -> Response {
-        let mut response = None;
-        within(TIMEOUT, "settling", || {
-            let last = response.insert(self.send(service, key, idempotency_key, text));
-            !last.says_to_retry()
-        });
-        response.unwrap()
+        eventually(TIMEOUT, "settling", || {
+            let response = self.send(service, key, idempotency_key, text);
+            (!response.says_to_retry()).then_some(response)
+        })
     }
 }
