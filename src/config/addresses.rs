@@ -245,16 +245,8 @@ mod tests {
         assert_eq!(url.root(), "https://Api.example.com:443/shop");
         assert_eq!(BaseUrl::parse("http://127.0.0.1:8080/v1").unwrap().origin(), "http://127.0.0.1:8080");
         for refused in [
-            "",
-            "/v1",
-            "ftp://a/v1",
-            "https://a/v1/",
-            "https://a",
-            "https:///v1",
-            "https://a/v1?x=/v1",
-            "https://a/<>/v1",
-            "https://a:99999/v1",
-            "https://a:/v1",
+            "", "/v1", "ftp://a/v1", "https://a/v1/", "https://a", "https:///v1", "https://a/v1?x=/v1",
+            "https://a/<>/v1", "https://a:99999/v1", "https://a:/v1",
         ] {
             assert!(BaseUrl::parse(refused).is_err(), "{refused}");
         }

@@ -6,19 +6,8 @@ use crate::http::redaction::HIDDEN;
 
 /// Headers that curl writes itself, or that proxies add, and the id, which must be new.
 const OMITTED: [&str; 13] = [
-    "accept-encoding",
-    "authorization",
-    "connection",
-    "content-length",
-    "expect",
-    "forwarded",
-    "host",
-    "transfer-encoding",
-    "user-agent",
-    "via",
-    "x-forwarded-for",
-    "x-forwarded-proto",
-    "x-request-id",
+    "accept-encoding", "authorization", "connection", "content-length", "expect", "forwarded", "host",
+    "transfer-encoding", "user-agent", "via", "x-forwarded-for", "x-forwarded-proto", "x-request-id",
 ];
 
 /// Returns a command that sends the request again, to paste into a shell whose variable `KEY` has an API key. `root` is the

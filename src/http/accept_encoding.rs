@@ -72,25 +72,9 @@ mod tests {
         }
         assert!(accepted(&["br", "gzip"]) && accepted(&["gzip", "br"]));
         for line in [
-            "",
-            "br",
-            "identity",
-            "gzipped",
-            "gzip;q=0",
-            "gzip;q=0.000",
-            "gzip;q=0.",
-            "*, gzip;q=0",
-            "*;q=0",
-            "identity, gzip;q=0.5",
-            "gzip;q=1.001",
-            "gzip;q=2",
-            "gzip;q=-1",
-            "gzip;q=0.1234",
-            "gzip;q=",
-            "gzip;q",
-            "gzip;level=9",
-            "gzip;q=0.5;q=1",
-            "gzip q=1",
+            "", "br", "identity", "gzipped", "gzip;q=0", "gzip;q=0.000", "gzip;q=0.", "*, gzip;q=0", "*;q=0",
+            "identity, gzip;q=0.5", "gzip;q=1.001", "gzip;q=2", "gzip;q=-1", "gzip;q=0.1234", "gzip;q=", "gzip;q",
+            "gzip;level=9", "gzip;q=0.5;q=1", "gzip q=1",
         ] {
             assert!(!accepted(&[line]), "{line}");
         }

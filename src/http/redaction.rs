@@ -282,33 +282,8 @@ mod tests {
     #[test]
     fn key_among_other_secrets_is_hidden() {
         let pieces = [
-            "pet_test_",
-            "pet_live_a",
-            "password",
-            "=",
-            ":",
-            "\"",
-            "\\",
-            "'",
-            "%",
-            "%2",
-            "%25",
-            "\\u00",
-            "\\u0022",
-            "&",
-            " ",
-            "\n",
-            "://",
-            "@",
-            "/",
-            "cookie: ",
-            "authorization",
-            "{",
-            "[",
-            "a",
-            "_",
-            "-",
-            "ü",
+            "pet_test_", "pet_live_a", "password", "=", ":", "\"", "\\", "'", "%", "%2", "%25", "\\u00", "\\u0022",
+            "&", " ", "\n", "://", "@", "/", "cookie: ", "authorization", "{", "[", "a", "_", "-", "ü",
         ];
         let encoded: String = KEY.bytes().map(|byte| format!("%{byte:02X}")).collect();
         let mut random = 1_u64;

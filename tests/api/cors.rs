@@ -72,18 +72,8 @@ async fn documented_headers_are_exposed_across_origins() {
         assert_eq!((answer.status(), answer.header("ratelimit").is_some()), (status, true));
         let exposed = answer.list("access-control-expose-headers");
         for name in [
-            "allow",
-            "deprecation",
-            "idempotent-replayed",
-            "link",
-            "location",
-            "preference-applied",
-            "ratelimit",
-            "ratelimit-policy",
-            "retry-after",
-            "sunset",
-            "www-authenticate",
-            "x-request-id",
+            "allow", "deprecation", "idempotent-replayed", "link", "location", "preference-applied", "ratelimit",
+            "ratelimit-policy", "retry-after", "sunset", "www-authenticate", "x-request-id",
         ] {
             assert!(exposed.contains(&name.to_owned()), "{name}: {exposed:?}");
         }

@@ -257,25 +257,9 @@ async fn preferences_combine() {
 async fn other_preferences_are_ignored() {
     let service = Service::start().await;
     for preferences in [
-        "",
-        "respond-async",
-        "code=200",
-        "code=404",
-        "code=abc",
-        "code=99999",
-        "error=conflict",
-        "error=teapot",
-        "drop",
-        "drop=everything",
-        "code=0503",
-        "x-code=503",
-        "code 503",
-        "\"code=503\"",
-        "code=\"503",
-        ";code=503",
-        "a;code=503",
-        "code;503",
-        "code=, code=503",
+        "", "respond-async", "code=200", "code=404", "code=abc", "code=99999", "error=conflict", "error=teapot",
+        "drop", "drop=everything", "code=0503", "x-code=503", "code 503", "\"code=503\"", "code=\"503", ";code=503",
+        "a;code=503", "code;503", "code=, code=503",
     ] {
         let answer = preferring(&service, Operation::ListPets, preferences).send().await;
         assert_eq!((answer.status(), applied(&answer)), (200, ""), "{preferences}");

@@ -17,18 +17,8 @@ use crate::users::{ADA, signed_in, signed_in_with_key};
 
 /// The pages of the console that a user can open, and a page of the reference.
 pub const PAGES: [&str; 12] = [
-    "/",
-    "/account",
-    "/account/delete",
-    "/animals",
-    "/animals/new",
-    "/audit",
-    "/keys",
-    "/keys/new",
-    "/messages",
-    "/orders",
-    "/requests",
-    "/docs/deprecations",
+    "/", "/account", "/account/delete", "/animals", "/animals/new", "/audit", "/keys", "/keys/new", "/messages",
+    "/orders", "/requests", "/docs/deprecations",
 ];
 
 #[tokio::test]
@@ -116,17 +106,8 @@ async fn sign_in_leads_back_to_the_requested_page() {
 async fn not_found_is_a_page_in_the_console_and_json_elsewhere() {
     let (service, mut ada) = signed_in().await;
     for path in [
-        "/keys/x/revoke",
-        "/keys/%ff/rotate",
-        "/keys/99/rotate",
-        "/keys/",
-        "/keys/1",
-        "/animals/1",
-        "/orders/1",
-        "/sign-in/x",
-        "/account/x",
-        "/requests/x",
-        "/requests/1",
+        "/keys/x/revoke", "/keys/%ff/rotate", "/keys/99/rotate", "/keys/", "/keys/1", "/animals/1", "/orders/1",
+        "/sign-in/x", "/account/x", "/requests/x", "/requests/1",
     ] {
         let page = ada.get(path).await;
         assert_eq!((page.status(), page.header("content-type")), (404, Some("text/html; charset=utf-8")), "{path}");

@@ -107,14 +107,8 @@ fn chunks() -> Vec<(String, Fate)> {
     ];
     // Some parsers accept a bare line feed. Only CRLF ends a chunk's line.
     let bare = [
-        "2\n{}\r\n0\r\n\r\n",
-        "2 \n{}\r\n0\r\n\r\n",
-        "2;a=b\n{}\r\n0\r\n\r\n",
-        "2\r\n{}\n0\r\n\r\n",
-        "2\r\n{}\r\n0\n\r\n",
-        "2\r\n{}\r\n0\n\n",
-        "0\n\n",
-        "0;a=b\n\r\n",
+        "2\n{}\r\n0\r\n\r\n", "2 \n{}\r\n0\r\n\r\n", "2;a=b\n{}\r\n0\r\n\r\n", "2\r\n{}\n0\r\n\r\n",
+        "2\r\n{}\r\n0\n\r\n", "2\r\n{}\r\n0\n\n", "0\n\n", "0;a=b\n\r\n",
     ];
     let long = [
         format!("2;{}\r\n{{}}\r\n0\r\n\r\n", "x".repeat(32 * 1024)),

@@ -9,14 +9,8 @@ use testkit::{Database, Folder, Random, Request, Server, Signal, new_pet, trial}
 
 /// Names in a data directory. The last three do not exist while a service runs.
 const FILES: [&str; 8] = [
-    "petstore.db",
-    "petstore.db-wal",
-    "petstore.db-shm",
-    "petstore.lock",
-    "quickstart.key",
-    "petstore.db-journal",
-    "petstore.sync-failed",
-    ".petstore-1.partial",
+    "petstore.db", "petstore.db-wal", "petstore.db-shm", "petstore.lock", "quickstart.key", "petstore.db-journal",
+    "petstore.sync-failed", ".petstore-1.partial",
 ];
 
 /// The store of the command's own data directory, and another one.
