@@ -13,7 +13,7 @@ fn account_create_creates_the_database() {
     // Addresses are compared ignoring case, and shown as they were given.
     let key = folder.succeed("key create --account ADA@EXAMPLE.com --name first");
     assert!(key.starts_with("pet_live_"), "{key}");
-    assert_eq!(folder.list("key list")[0]["account"], "Ada@example.com");
+    assert_eq!(folder.json("key list")[0]["account"], "Ada@example.com");
     folder.fails("account create ADA@Example.COM", "account ADA@Example.COM already exists");
 }
 
@@ -66,7 +66,7 @@ fn account_list_has_exactly_the_documented_fields() {
     folder.succeed("account delete gone@example.com");
     folder.succeed("account set-role grace@example.com staff");
 
-    let accounts = folder.list("account list");
+    let accounts = folder.json("account list");
 
     assert_eq!(fields(&accounts[0]), ["id", "email", "role", "createdAt", "hasPassword"]);
     let shown: Vec<_> = accounts.iter().map(|one| (one["email"].as_str().unwrap(), &one["hasPassword"])).collect();
@@ -101,16 +101,16 @@ async fn set_password_ends_the_sessions_of_the_account() {
 #[test]
 fn delete_asks_for_confirmation_on_a_terminal() {
     let folder = Folder::with_account();
-    let delete = |answer: &str| folder.database().on_a_terminal("account delete ada@example.com", answer);
+    let on_a_terminal = |answer: &str| folder.database().on_a_terminal("account delete ada@example.com", answer);
 
     for answer in ["", "n", "yes, please"] {
-        let (code, shown) = delete(answer);
+        let (code, shown) = on_a_terminal(answer);
         assert!(shown.contains("Delete ada@example.com, revoke its keys and cancel its open orders?"), "{shown}");
         assert!(code == Some(1) && shown.contains("error: nothing was deleted"), "{shown}");
-        assert_eq!(folder.list("account list").len(), 1);
+        assert_eq!(folder.json("account list").len(), 1);
     }
-    assert_eq!(delete("Y").0, Some(0));
-    assert!(folder.list("account list").is_empty());
+    assert_eq!(on_a_terminal("Y").0, Some(0));
+    assert!(folder.json("account list").is_empty());
 }
 
 #[test]
@@ -135,7 +135,7 @@ async fn orders_are_listed_newest_first_with_their_customers() {
         assert_eq!(placed.status(), 201);
     }
 
-    let listed = folder.list("orders list");
+    let listed = folder.json("orders list");
 
     let customers: Vec<_> = listed.iter().map(|order| &order["account"]).collect();
     assert_eq!(customers, ["bob@example.com", "ada@example.com"]);

@@ -7,7 +7,7 @@ use testkit::{Database, Folder, PostgresServer, TIMEOUT, fields, within};
 
 /// All rows, oldest first.
 fn rows(database: &Database) -> Vec<Value> {
-    database.list("audit").into_iter().rev().collect()
+    database.json("audit").into_iter().rev().collect()
 }
 
 /// `action actor: subject`
@@ -70,7 +70,7 @@ fn audit_shows_the_time_asked_for_as_a_table() {
 
     let masked = |line: &str| folder.table(line, &["createdAt"]);
 
-    let hint = &folder.list("key list")[0]["hint"].as_str().unwrap().replace("pet_live_", "");
+    let hint = &folder.json("key list")[0]["hint"].as_str().unwrap().replace("pet_live_", "");
     expect![[r#"
         ID  TIME                      ACTION          ACTOR         CLIENT  REQUEST  SUBJECT
         3   ########################  account.create  command line  -       -        ben@example.com (customer)
@@ -100,7 +100,7 @@ fn restore_and_move_keep_the_rows_and_add_their_own() {
         "account.create command line: eve@example.com (customer)",
     ];
     assert_eq!(shown(&rows(&database)), expected);
-    assert_eq!(folder.list("audit").len(), 3, "the embedded database is not changed");
+    assert_eq!(folder.json("audit").len(), 3, "the embedded database is not changed");
 }
 
 #[test]

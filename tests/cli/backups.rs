@@ -62,7 +62,7 @@ fn backup_overwrites_only_with_force() {
     folder.fails("restore there.db", "there is a database in petstore-data; use --force to replace it");
     folder.succeed("key create --account grace@example.com --name test");
     folder.succeed("restore there.db --force");
-    assert_eq!(folder.list("key list").len(), 2);
+    assert_eq!(folder.json("key list").len(), 2);
     assert_eq!(folder.run("key create --account grace@example.com --name test").code, Some(1));
 
     // Only regular files are replaced.

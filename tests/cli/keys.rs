@@ -42,9 +42,9 @@ fn key_that_cannot_be_printed_is_a_failure() {
 #[test]
 fn json_list_has_exactly_the_documented_fields() {
     let folder = Folder::with_account();
-    assert_eq!(folder.list("key list"), [""; 0]);
+    assert!(folder.json("key list").is_empty());
     let key = folder.key();
-    let keys = folder.list("key list");
+    let keys = folder.json("key list");
 
     assert_eq!(
         fields(&keys[0]),
@@ -60,7 +60,7 @@ fn json_list_has_exactly_the_documented_fields() {
         assert_eq!(keys[0][unset], Value::Null);
     }
     folder.succeed("key create --account ada@example.com --name reader --read-only");
-    assert_eq!([&keys[0]["readOnly"], &folder.list("key list")[1]["readOnly"]], [false, true]);
+    assert_eq!([&keys[0]["readOnly"], &folder.json("key list")[1]["readOnly"]], [false, true]);
 }
 
 #[test]
@@ -87,7 +87,7 @@ async fn key_with_preferences_fails_as_they_say() {
     let create = "key create --account ada@example.com --name failing --prefer";
 
     let key = folder.succeed(&format!("{create} every=2,CODE=503")).trim_end().to_owned();
-    assert_eq!(folder.list("key list")[0]["prefer"], "every=2, code=503");
+    assert_eq!(folder.json("key list")[0]["prefer"], "every=2, code=503");
     assert!(folder.succeed("key list").trim_end().ends_with("  every=2, code=503"));
     let server = folder.serve("serve");
     assert_eq!(server.request("/v1/pets", &key).await.status(), 200);
@@ -108,7 +108,7 @@ async fn key_with_preferences_fails_as_they_say() {
     ] {
         folder.fails(&format!("{create} {prefer}"), &format!("--prefer {why}"));
     }
-    assert_eq!(folder.list("key list").len(), 2, "no key was created");
+    assert_eq!(folder.json("key list").len(), 2, "no key was created");
 }
 
 #[test]
@@ -137,11 +137,11 @@ async fn last_use_is_stored_while_the_service_runs() {
     let key = folder.key();
     assert_eq!(server.request("/v1/pets", &key).await.status(), 200);
 
-    within(TIMEOUT, "storing the last use", || folder.list("key list")[0]["lastUsedAt"].is_string());
+    within(TIMEOUT, "storing the last use", || folder.json("key list")[0]["lastUsedAt"].is_string());
     let second = folder.key();
     assert_eq!(server.request("/v1/pets", &second).await.status(), 200);
     server.end_by(testkit::Signal::TERM);
-    assert!(folder.list("key list")[1]["lastUsedAt"].is_string(), "a stop stores it");
+    assert!(folder.json("key list")[1]["lastUsedAt"].is_string(), "a stop stores it");
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn rotated_key_overlaps_its_successor_for_a_day() {
     let rotated = folder.run("key rotate 1");
 
     assert_eq!((rotated.code, rotated.stderr.as_str()), (Some(0), ""));
-    let keys = folder.list("key list");
+    let keys = folder.json("key list");
     let (old, new) = (&keys[0], &keys[1]);
     assert_eq!(new["hint"], format!("pet_live_…{}", &rotated.stdout.trim_end()[43..]));
     assert_eq!((&new["name"], &new["account"]), (&old["name"], &old["account"]));

@@ -24,7 +24,7 @@ async fn filled() -> Folder {
 #[tokio::test]
 async fn list_is_a_table_or_json_newest_first() {
     let folder = filled().await;
-    let listed = folder.list("messages list");
+    let listed = folder.json("messages list");
     assert_eq!(fields(&listed[0]), ["id", "message", "status", "createdAt", "account", "sentAt"]);
     assert_eq!((&listed[0]["account"], &listed[0]["sentAt"]), (&"grace@example.com".into(), &Value::Null));
     assert_eq!(listed[0]["status"], "queued");

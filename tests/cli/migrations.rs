@@ -12,7 +12,7 @@ fn migrate_creates_a_database_and_status_lists_it() {
     let status = folder.succeed("migrate status");
     assert!(status.starts_with("applied  V1__store\n"), "{status}");
     assert!(status.lines().all(|line| line.starts_with("applied  V")), "{status}");
-    let json = folder.list("migrate status");
+    let json = folder.json("migrate status");
     assert_eq!(json[0], serde_json::json!({"name": "V1__store", "applied": true}));
     assert_eq!(json.len(), status.lines().count());
     folder.succeed("migrate");

@@ -116,7 +116,7 @@ fn printed_lines_work_in_order_on_every_start() {
         for (command, ran) in commands.iter().zip(&ran) {
             assert!(ran.succeeded() && ran.statuses.len() == 1, "start {start}: {command}\n{ran:?}");
         }
-        assert_eq!(folder.list("key list").len(), 1, "later starts keep the key");
+        assert_eq!(folder.json("key list").len(), 1, "later starts keep the key");
         // Each start has added an animal twice.
         assert_eq!(folder.succeed("pets export").lines().count(), 30 + 2 * start);
         let requests = commands.iter().zip(ran).filter(|(command, _)| !command.contains("=$("));
@@ -187,7 +187,7 @@ fn data_directory_is_private_and_of_staging() {
     assert_eq!(mode("petstore-data"), 0o700);
     assert_eq!(mode("petstore-data/quickstart.key"), 0o600);
     assert!(folder.read("petstore-data/quickstart.key").starts_with("pet_test_"));
-    assert_eq!(folder.list("key list")[0]["account"], "quickstart@localhost");
+    assert_eq!(folder.json("key list")[0]["account"], "quickstart@localhost");
 
     // A lost key is replaced, and the file is private even if it was readable.
     server.end_by(Signal::TERM);
@@ -238,7 +238,7 @@ fn quickstart_changes_production_only_if_told() {
     folder.fails_to_serve("quickstart", why);
     folder.write("petstore-data/quickstart.key", "pet_live_of_another_store");
     assert_eq!(folder.run("quickstart").code, Some(1), "a key file makes no difference");
-    assert_eq!((folder.succeed("pets export"), folder.list("key list")), (String::new(), Vec::new()));
+    assert_eq!((folder.succeed("pets export"), folder.json("key list")), (String::new(), Vec::new()));
 
     let server = folder.serve("quickstart --deployment production");
     server.printed_until("Stop");

@@ -290,7 +290,7 @@ fn rejected_messages_do_not_delay_others() {
     let folder = Folder::new();
     folder.write("nats.conf", "max_payload: 2048");
     let broker = NatsServer::start_with(&["--config", folder.path("nats.conf").to_str().unwrap()]);
-    let server = shop.relay_to(&format!("{} --log-level debug", broker.url()));
+    let server = shop.database.serve_with(&format!("--relay {} --log-level debug", broker.url()));
     // More messages than a batch has, so that the broker rejects a whole batch.
     for _ in 0..300 {
         shop.send(&server, &"x".repeat(3_000));
@@ -356,7 +356,7 @@ fn relay_credentials_are_never_logged() {
 fn sent_messages_are_deleted_after_their_retention() {
     let shop = Shop::on_sqlite();
     let mut broker = NatsServer::start();
-    let server = shop.relay_to(&format!("{} --relay-retention 1s", broker.url()));
+    let server = shop.database.serve_with(&format!("--relay {} --relay-retention 1s", broker.url()));
     shop.send_numbered(&server, "message", 5);
     arrived(&broker, 5);
     broker.kill();

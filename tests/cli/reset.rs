@@ -161,10 +161,10 @@ fn invalid_file_production_and_missing_confirmation_change_nothing() {
 #[test]
 fn reset_names_its_target_and_asks_on_a_terminal() {
     let [shop, on_postgres] = Shop::on_every_database();
-    let reset = |shop: &Shop, answer: &str| shop.database.on_a_terminal("reset", answer);
+    let on_a_terminal = |shop: &Shop, answer: &str| shop.database.on_a_terminal("reset", answer);
     succeed(&mut shop.reset_to("old", 2));
     for answer in ["", "n", "reset"] {
-        let (code, shown) = reset(&shop, answer);
+        let (code, shown) = on_a_terminal(&shop, answer);
         let question = format!(
             "Reset {} and delete 2 animals, 0 orders, 0 messages and 0 stored responses? \
              Accounts, keys and sessions stay. This cannot be undone. [y/N]",
@@ -174,12 +174,12 @@ fn reset_names_its_target_and_asks_on_a_terminal() {
         assert!(code == Some(1) && shown.contains("error: nothing was changed"), "{shown}");
         assert_eq!(shop.animals().len(), 2);
     }
-    let (code, shown) = reset(&shop, "y");
+    let (code, shown) = on_a_terminal(&shop, "y");
     assert!(code == Some(0) && shown.contains("deleted 2 animals, 0 orders"), "{shown}");
     assert!(shown.contains("added 30 animals"), "{shown}");
     assert_eq!(shop.animals().len(), 30);
 
-    let (_, shown) = reset(&on_postgres, "n");
+    let (_, shown) = on_a_terminal(&on_postgres, "n");
     assert!(shown.contains("Reset postgres://petstore@127.0.0.1:"), "{shown}");
 }
 

@@ -44,7 +44,7 @@ fn misspelt_command_or_flag_suggests_the_nearest() {
 fn closed_stdout_is_a_failure() {
     let folder = Folder::with_account();
     folder.key();
-    let keys = folder.list("key list");
+    let keys = folder.json("key list");
     let run = |line: &str, redirection: &str| {
         let mut script = folder.program("sh");
         Process::start(script.args(["-c", &format!("exec {} {line} {redirection}", petstore())])).end()
@@ -73,7 +73,7 @@ fn closed_stdout_is_a_failure() {
             assert_eq!(run(line, ">/dev/null").code, Some(0), "{line}");
         }
     }
-    assert_eq!(folder.list("key list"), keys, "no key is created that cannot be shown");
+    assert_eq!(folder.json("key list"), keys, "no key is created that cannot be shown");
     assert_eq!(run("account create eve@example.com", ">&-").code, Some(0), "its output is its argument");
     assert_eq!(run("--version", "1<>/dev/null").code, Some(0), "programs that only check it discard its output");
 }

@@ -35,11 +35,10 @@ async fn cross_site_forms_are_rejected_without_effect() {
     let state = || {
         [
             service.sql("SELECT group_concat(email || coalesce(password_hash, '')) FROM accounts"),
-            service
-                .sql("SELECT group_concat(name || coalesce(expires_at, '') || coalesce(revoked_at, '')) FROM api_keys"),
+            service.sql("SELECT group_concat(concat(name, expires_at, revoked_at)) FROM api_keys"),
             service.sql("SELECT group_concat(id || ' ' || status) FROM pets"),
             service.sql("SELECT group_concat(pet_id || ' ' || status) FROM orders"),
-            service.sql("SELECT count(*) || '' FROM messages"),
+            service.sql("SELECT count(*) FROM messages"),
             service.sql("SELECT group_concat(hex(token_hash)) FROM sessions"),
         ]
     };

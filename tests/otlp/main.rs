@@ -5,6 +5,7 @@
 mod collector;
 
 use std::collections::BTreeSet;
+use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -22,10 +23,16 @@ const CALLER: &str = "00f067aa0ba902b7";
 /// Serves a new database, and exports every 50 ms to `endpoint`, with these variables too.
 fn serve(endpoint: &str, flags: &str, environment: &[(&str, &str)]) -> (Shop, Server) {
     let shop = Shop::on_sqlite();
-    let mut command = shop.database.serve_command(flags);
-    command.env("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint).env("OTEL_BSP_SCHEDULE_DELAY", "50");
-    let server = Server::start(command.envs(environment.iter().copied()));
+    let mut command = command(&shop, flags);
+    let server = Server::start(command.env("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint).envs(environment.iter().copied()));
     (shop, server)
+}
+
+/// Serves, and would export every 50 ms.
+fn command(shop: &Shop, flags: &str) -> Command {
+    let mut command = shop.database.serve_command(flags);
+    command.env("OTEL_BSP_SCHEDULE_DELAY", "50");
+    command
 }
 
 /// A request within the caller's trace, with the caller's sampling decision.
@@ -223,20 +230,25 @@ async fn collector_must_present_the_configured_certificate() {
     Certificate::of_localhost(&folder.path(""), "wrong");
     let mut collector = Collector::with(&right).await;
     let url = format!("https://localhost:{}", collector.address.port());
-    let serve = |file: &str| serve(&url, "", &[("OTEL_EXPORTER_OTLP_CERTIFICATE", file)]);
+    let shop = Shop::on_sqlite();
+    let serve = |file: &str| {
+        let mut command = command(&shop, "");
+        command.current_dir(folder.path("")).env("OTEL_EXPORTER_OTLP_ENDPOINT", &url);
+        Server::start(command.env("OTEL_EXPORTER_OTLP_CERTIFICATE", file))
+    };
 
-    let (_shop, server) = serve(folder.path("wrong.pem").to_str().unwrap());
+    let server = serve("wrong.pem");
     traced(&server, "/v1/pets", true).send().await;
     let line = server.logged("cannot export spans, retrying");
     assert!(line["why"].as_str().unwrap().contains("certificate"), "{line}");
     server.end_by(Signal::TERM);
 
-    let (_shop, server) = serve(right.file.to_str().unwrap());
+    let server = serve("right.pem");
     traced(&server, "/v1/pets", true).send().await;
     assert_eq!(collector.spans().await.len(), 1);
     server.end_by(Signal::TERM);
 
-    let (_shop, server) = serve("");
+    let server = serve("");
     let line = server.logged("cannot export traces");
     assert!(line["why"].as_str().unwrap().contains("OTEL_EXPORTER_OTLP_CERTIFICATE"), "{line}");
 }
@@ -244,7 +256,7 @@ async fn collector_must_present_the_configured_certificate() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_exported_without_an_endpoint() {
     let shop = Shop::on_sqlite();
-    let server = Server::start(shop.database.serve_command("--log-requests").env("OTEL_BSP_SCHEDULE_DELAY", "50"));
+    let server = Server::start(command(&shop, "--log-requests"));
     Request::new(server.address("store"), "GET", "/v1/pets").send().await;
     assert_eq!(server.logged("request")["trace_id"], Value::Null);
 }

@@ -13,7 +13,8 @@ use testkit::{Database, Differences, Ledger, Random, Server, Shop, Writers, succ
 fn backup_under_writes_restores_or_leaves_nothing() {
     let (rounds, mut random) = (trial::rounds(5), Random::from_seed());
     let files = Files { folder: tempfile::tempdir().unwrap() };
-    let (Shop { database, key }, ledger) = (Shop::on_sqlite(), Ledger::default());
+    let Shop { database, key } = Shop::on_sqlite();
+    let ledger = Ledger::default();
     let service = database.serve();
     let (mut killed, mut unfinished, mut settled) = (0, 0, 0);
     let mut took = Duration::from_millis(100);

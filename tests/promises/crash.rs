@@ -9,7 +9,8 @@ const MIX: Mix = Mix { keyed: true, ..Mix::MIXED };
 #[test]
 fn acknowledged_write_survives_kill_9() {
     let (rounds, mut random) = (trial::rounds(10), Random::from_seed());
-    let (Shop { database, key }, ledger) = (Shop::on_sqlite(), Ledger::default());
+    let Shop { database, key } = Shop::on_sqlite();
+    let ledger = Ledger::default();
     let (mut unanswered, mut settled) = (Vec::new(), 0);
     for round in trial::counted(rounds) {
         let mut service = database.serve();

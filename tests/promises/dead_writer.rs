@@ -30,7 +30,8 @@ fn panic_of_the_writer_ends_the_process() {
     let (rounds, mut random) = (trial::rounds(3), Random::from_seed());
     let (mut unavailable, mut acknowledged) = (0, 0);
     for round in trial::counted(rounds) {
-        let (Shop { database, key }, ledger) = (Shop::on_sqlite(), Ledger::default());
+        let Shop { database, key } = Shop::on_sqlite();
+        let ledger = Ledger::default();
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args([NAME, "--exact", "--nocapture"]).env(SERVICE, database.data_dir());
         command.stdin(Stdio::piped()).stdout(Stdio::null());

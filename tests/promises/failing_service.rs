@@ -19,7 +19,8 @@ const WRITES: usize = 8;
 #[test]
 fn service_acknowledges_nothing_that_a_failing_call_loses() {
     let serve = |strace, trace: &Path| {
-        let (Shop { database, key }, ledger) = (Shop::on_sqlite(), Ledger::default());
+        let Shop { database, key } = Shop::on_sqlite();
+        let ledger = Ledger::default();
         let code = serve(&database, strace, trace, &key, &ledger, "");
         database.run("account list");
         Served { acknowledged: ledger.acknowledged(), violation: ledger.compare(&database).violation(), code }
@@ -118,7 +119,8 @@ fn write(service: &Server, key: &str, ledger: &Ledger, name: &str, number: usize
 
 /// Control: the check notices a row that is deleted after its acknowledgement.
 fn loss_is_noticed() {
-    let (Shop { database, key }, ledger) = (Shop::on_sqlite(), Ledger::default());
+    let Shop { database, key } = Shop::on_sqlite();
+    let ledger = Ledger::default();
     let mut service = database.serve();
     (0..WRITES).for_each(|number| write(&service, &key, &ledger, &number.to_string(), number));
     service.stop();

@@ -109,7 +109,8 @@ impl Change {
 /// A supervisor restarts the service. The service must not create a database beside the old log, because SQLite would
 /// remove that log.
 fn log_without_its_database_is_kept() {
-    let (Shop { database, key }, ledger) = (Shop::on_sqlite(), Ledger::default());
+    let Shop { database, key } = Shop::on_sqlite();
+    let ledger = Ledger::default();
     let mut service = database.serve();
     for number in 0..100 {
         assert_eq!(ledger.create_pet(&service, &key, &number.to_string()).status(), 201);

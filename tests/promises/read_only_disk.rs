@@ -63,7 +63,8 @@ fn read_only_disk_serves_reads() {
 #[test]
 fn disk_that_becomes_read_only_serves_reads() {
     let (rounds, mut random) = (trial::rounds(2), Random::from_seed());
-    let (Shop { database, key }, ledger) = (Shop::on_sqlite(), Ledger::default());
+    let Shop { database, key } = Shop::on_sqlite();
+    let ledger = Ledger::default();
     let mut service = database.serve();
     let load = Writers::start(&service, &key, &ledger, "load", Mix::MIXED);
     for round in trial::counted(rounds) {

@@ -152,7 +152,7 @@ impl Database {
     }
 
     /// Runs a command with `--json`, which prints a list.
-    pub fn list(&self, command: &str) -> Vec<serde_json::Value> {
+    pub fn json(&self, command: &str) -> Vec<serde_json::Value> {
         serde_json::from_str(&self.run(&format!("{command} --json"))).unwrap()
     }
 

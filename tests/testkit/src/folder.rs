@@ -90,6 +90,7 @@ impl Folder {
     }
 
     /// Runs a command that must succeed, and returns what it prints.
+    #[track_caller]
     pub fn succeed(&self, line: &str) -> String {
         let ended = self.run(line);
         assert_eq!(ended.code, Some(0), "{line}: {ended:?}");
@@ -97,11 +98,13 @@ impl Folder {
     }
 
     /// Runs a command that must fail, with this error and no other output.
+    #[track_caller]
     pub fn fails(&self, line: &str, error: &str) {
         assert_eq!(self.run(line).shown(), format!("exit 1\nerror: {error}\n"), "{line}");
     }
 
     /// Runs a command that would serve and must fail, with this error and no other line in its log.
+    #[track_caller]
     pub fn fails_to_serve(&self, line: &str, error: &str) {
         assert_eq!(self.run(line).shown_log(), format!("exit 1\nERROR {error}\n"), "{line}");
     }
@@ -112,20 +115,23 @@ impl Folder {
     }
 
     /// Imports animals from `animals.ndjson`, which it writes.
+    #[track_caller]
     pub fn import(&self, animals: impl Iterator<Item = String>) {
         self.write("animals.ndjson", animals.collect::<String>());
         self.succeed("pets import animals.ndjson");
     }
 
     /// Runs a command with `--json`, which prints a list.
-    pub fn list(&self, line: &str) -> Vec<Value> {
+    #[track_caller]
+    pub fn json(&self, line: &str) -> Vec<Value> {
         serde_json::from_str(&self.succeed(&format!("{line} --json"))).unwrap()
     }
 
     /// The table that a command prints. The values of these fields, which differ from run to run, are replaced by `#`s,
     /// because they have the same width in every run.
+    #[track_caller]
     pub fn table(&self, line: &str, varying: &[&str]) -> String {
-        let rows = self.list(line);
+        let rows = self.json(line);
         let values = varying.iter().flat_map(|field| rows.iter().filter_map(|row| row[*field].as_str()));
         values.fold(self.succeed(line), |table, value| table.replace(value, &"#".repeat(value.chars().count())))
     }

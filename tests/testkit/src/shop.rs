@@ -1,4 +1,4 @@
-//! A store that sends messages.
+//! A database with a key, and the messages that it sends.
 
 use serde_json::Value;
 
@@ -31,9 +31,8 @@ impl Shop {
         Self { key: database.make_key(), database }
     }
 
-    /// Serves with the value of `--relay`, which further flags may follow.
-    pub fn relay_to(&self, relay: &str) -> Server {
-        self.database.serve_with(&format!("--relay {relay}"))
+    pub fn relay_to(&self, url: &str) -> Server {
+        self.database.serve_with(&format!("--relay {url}"))
     }
 
     pub fn send(&self, server: &Server, text: &str) -> Response {
@@ -44,11 +43,13 @@ impl Shop {
 
     /// Sends `count` messages: the text and a number, from 0.
     pub fn send_numbered(&self, server: &Server, text: &str, count: usize) {
-        (0..count).for_each(|number| _ = self.send(server, &format!("{text} {number}")));
+        for number in 0..count {
+            self.send(server, &format!("{text} {number}"));
+        }
     }
 
     pub fn messages(&self, flags: &str) -> Vec<Value> {
-        self.database.list(&format!("messages list {flags}"))
+        self.database.json(&format!("messages list {flags}"))
     }
 
     pub fn assert_nothing_waits(&self) {
