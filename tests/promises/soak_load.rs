@@ -2,7 +2,6 @@
 //! it succeeds. Outside of announced disturbances, no request may fail.
 
 use std::collections::HashMap;
-use std::error::Error;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, RwLock};
@@ -223,19 +222,26 @@ impl Traffic {
 
     /// Sends a request over a connection of its own.
     pub fn exchange(&self, address: SocketAddr, request: Request) -> Result<Response, String> {
-        let exchange = async || -> Result<Response, Box<dyn Error>> {
-            Ok(match &self.authority {
-                None => request.try_send_over(TcpStream::connect(address).await?).await?,
-                Some(authority) => {
-                    let stream = authority.try_connect(address, rustls::ALL_VERSIONS).await?;
-                    request.try_send_over(stream).await?
+        let exchange = async {
+            match &self.authority {
+                None => {
+                    let stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
+                    request.try_send_over(stream).await.map_err(|error| error.to_string())
                 }
-            })
+                Some(authority) => {
+                    let stream = authority.try_connect(address, rustls::ALL_VERSIONS).await;
+                    request
+                        .try_send_over(stream.map_err(|error| error.to_string())?)
+                        .await
+                        .map_err(|error| error.to_string())
+                }
+            }
         };
         thread_local!(static RUNTIME: tokio::runtime::Runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap());
-        let exchanged = RUNTIME.with(|runtime| runtime.block_on(async { timeout(TIMEOUT, exchange()).await }));
-        exchanged.map_err(|_| "no response".to_owned())?.map_err(|error| error.to_string())
+        RUNTIME
+            .with(|runtime| runtime.block_on(async { timeout(TIMEOUT, exchange).await }))
+            .unwrap_or_else(|_| Err("no response".to_owned()))
     }
 }
 
