@@ -5,6 +5,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::try_join_all;
 use petstore::domain::Direction::{Ascending, Descending};
 use petstore::domain::api_key::KeyQuery;
 use petstore::domain::{KeyHash, MessageId, OrderQuery, OrderStatus, PageLimit, PageQuery, PetQuery, PetStatus};
@@ -89,9 +90,7 @@ async fn lists_that_share_a_query_get_their_own_pages() {
             assert_eq!(found, expected);
         })
     });
-    for list in lists.collect::<Vec<_>>() {
-        list.await.unwrap();
-    }
+    try_join_all(lists).await.unwrap();
 }
 
 #[tokio::test]
@@ -120,9 +119,7 @@ async fn reads_use_the_connections_that_are_left() {
     within(TIMEOUT, "waiting for the table", || sessions(&url, waiting) == 2);
     let reader = query(&url, &format!("SELECT min(pid) FROM pg_stat_activity WHERE {waiting}"));
     blocker.release();
-    for read in reads {
-        _ = read.await.unwrap();
-    }
+    _ = try_join_all(reads).await.unwrap();
     let _stopped = Stopped::listener(&server);
 
     signal("TERM", &reader);
@@ -194,9 +191,7 @@ async fn every_read_of_a_batch_gets_its_own_result() {
             assert_eq!(found, (1..=100).contains(&id).then(|| format!("animal {id}").into()));
         })
     });
-    for read in reads.collect::<Vec<_>>() {
-        read.await.unwrap();
-    }
+    try_join_all(reads).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -220,9 +215,7 @@ async fn waiting_reads_share_a_query() {
     }
     assert!(["1", "2"].contains(&most.as_str()), "{most}");
     operator.release();
-    for read in reads {
-        read.await.unwrap();
-    }
+    try_join_all(reads).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
