@@ -14,14 +14,8 @@ use crate::shell::{Ran, paste};
 
 /// Reasons not to run a block: it needs something that a quickstart on one machine does not have, or another test runs it.
 const NOT_RUN: [&str; 8] = [
-    "builds petstore",
-    "serves until it is stopped",
-    "needs systemd",
-    "needs containers",
-    "needs a cluster",
-    "needs NATS",
-    "needs values of yours",
-    "runs in tests/contract",
+    "builds petstore", "serves until it is stopped", "needs systemd", "needs containers", "needs a cluster",
+    "needs NATS", "needs values of yours", "runs in tests/contract",
 ];
 
 /// Reasons to run a block on the first start only: it creates something that exists afterwards.

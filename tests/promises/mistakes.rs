@@ -17,13 +17,8 @@ const FILES: [&str; 8] = [
 const STORES: [&str; 2] = ["petstore-data", "other"];
 
 const COMMANDS: [&str; 7] = [
-    "pets export FILE",
-    "pets export FILE --force",
-    "messages export FILE",
-    "messages export FILE --force",
-    "backup FILE",
-    "backup FILE --force",
-    "manual FOLDER",
+    "pets export FILE", "pets export FILE --force", "messages export FILE", "messages export FILE --force",
+    "backup FILE", "backup FILE --force", "manual FOLDER",
 ];
 
 /// A way to name a file.

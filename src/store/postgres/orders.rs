@@ -103,15 +103,8 @@ const FIND: &str = select!("WHERE id = $1 AND ($2::bigint IS NULL OR account_id 
 
 /// Statements prepared on each connection for reads or single writes.
 pub const STATEMENTS: &[&str] = &[
-    LIST_OF,
-    LIST_OF_DESCENDING,
-    LIST_OF_BY_STATUS,
-    LIST_OF_BY_STATUS_DESCENDING,
-    LIST,
-    LIST_DESCENDING,
-    LIST_BY_STATUS,
-    LIST_BY_STATUS_DESCENDING,
-    FIND,
+    LIST_OF, LIST_OF_DESCENDING, LIST_OF_BY_STATUS, LIST_OF_BY_STATUS_DESCENDING, LIST, LIST_DESCENDING,
+    LIST_BY_STATUS, LIST_BY_STATUS_DESCENDING, FIND,
 ];
 
 impl Postgres {

@@ -28,12 +28,7 @@ macro_rules! list_by_status {
     };
     ($status:literal, $page:literal) => {
         concat!(
-            "SELECT id, name, category_id, ",
-            $status,
-            " FROM pets WHERE status = ",
-            $status,
-            " AND ",
-            $page,
+            "SELECT id, name, category_id, ", $status, " FROM pets WHERE status = ", $status, " AND ", $page,
             " LIMIT ?2"
         )
     };
