@@ -11,7 +11,7 @@ use rusqlite::types::Value;
 use tempfile::TempDir;
 
 use crate::postgres::{PostgresServer, try_query};
-use crate::process::{petstore, with_clean_environment};
+use crate::process::{Process, petstore, with_clean_environment};
 use crate::server::Server;
 
 /// Passed to every command as an environment variable.
@@ -158,10 +158,9 @@ impl Database {
 
     /// Runs a command that must end with exit status 1, and returns its stderr.
     pub fn rejects(&self, command: &str) -> String {
-        let output = self.petstore(command).output().unwrap();
-        let stderr = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(1), "{command}: {stderr}");
-        stderr
+        let ended = Process::start(&mut self.petstore(command)).end();
+        assert_eq!(ended.code, Some(1), "{command}: {ended:?}");
+        ended.stderr
     }
 
     /// Runs a command on a terminal on which `answer` is typed. Returns the exit status and what is shown.
