@@ -102,6 +102,7 @@ async fn key_with_preferences_fails_as_they_say() {
         ("code=503,rate=2", "has an invalid rate: it must be 0 to 1, such as 0.1"),
         ("code=418", "has code=418, which is no documented error"),
         ("code=409,operation=listPets", "has code=409, which is no documented error"),
+        (&*format!("code=503,rate=0.{}1", "0".repeat(250)), "is longer than 255 characters"),
         ("date=2026-11-19", "has a date that has passed"),
         ("code=503,seed=7", "has a seed without a rate"),
         ("rate=0.5", "has no effect: add a failure such as code=503"),
