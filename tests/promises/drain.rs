@@ -39,7 +39,8 @@ listen store
 #[test]
 fn restarts_behind_a_proxy_drop_no_request() {
     let rounds = rounds(4);
-    let Restarts { accepted, failed } = restart(rounds, Signal::TERM);
+    let rate = if is_full() { 2_000.0 } else { 100.0 };
+    let Restarts { accepted, failed } = restart(rounds, Signal::TERM, rate);
     assert!(failed.is_empty(), "{} requests failed: {:?}", failed.len(), failed.first());
     trial::measured(&format!("{rounds} restarts under {accepted} requests, 0 of them failed"));
 }
@@ -47,9 +48,8 @@ fn restarts_behind_a_proxy_drop_no_request() {
 /// Control: requests fail if processes are killed.
 #[test]
 fn killed_process_fails_requests() {
-    // With few clients, a killed process may have had no request.
-    let runs = if is_full() { 1 } else { 10 };
-    assert!((0..runs).any(|_| !restart(4, Signal::KILL).failed.is_empty()));
+    // A killed process may have had no request.
+    assert!((0..20).any(|_| !restart(1, Signal::KILL, 1_000.0).failed.is_empty()));
 }
 
 /// With the HAProxy configuration of `scripts/cluster`, clients get the responses of petstore while a process is alive.
@@ -148,7 +148,7 @@ struct Restarts {
 }
 
 /// Restarts the two processes in turn, under load.
-fn restart(rounds: u32, signal: Signal) -> Restarts {
+fn restart(rounds: u32, signal: Signal, rate: f64) -> Restarts {
     let Shop { database, key } = Shop::on_sqlite();
     let [front, a, b] = [(); 3].map(|()| free_port());
     let serve = |port: u16| {
@@ -161,7 +161,7 @@ fn restart(rounds: u32, signal: Signal) -> Restarts {
     let _proxy = Haproxy::start(&config.replace("{a}", &a.to_string()).replace("{b}", &b.to_string()));
     let through = Load {
         request: Load::lists_and_creates,
-        rate: Some(if is_full() { 2_000.0 } else { 100.0 }),
+        rate: Some(rate),
         ..Load::new(local(front), &key, if is_full() { 64 } else { 10 }, Duration::from_millis(500))
     };
     within(Duration::from_secs(60), "the proxy", || {
