@@ -72,7 +72,9 @@ pub fn shell(command: &str) -> Command {
 /// A command of Go without external modules, other toolchains and C. The cache has the compiled standard library.
 pub fn go(command: &str) -> String {
     let cache = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/tools/go-cache");
-    format!("GOPROXY=off GOTOOLCHAIN=local CGO_ENABLED=0 GOCACHE='{}' go {command}", cache.display())
+    // Without inlining, the first build of the standard library takes a fifth less.
+    let flags = "GOPROXY=off GOTOOLCHAIN=local GOFLAGS=-gcflags=all=-l CGO_ENABLED=0";
+    format!("{flags} GOCACHE='{}' go {command}", cache.display())
 }
 
 /// Both streams of a tool, for a person to read.

@@ -1,6 +1,7 @@
 //! Promise 49: all connections of a process lead to one PostgreSQL server.
 
 use std::collections::HashSet;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use testkit::postgres::{query, sessions};
@@ -99,6 +100,7 @@ fn refuse(what: &str, url: &str, key: &str, used: &PostgresServer, other: &Postg
             clients.service.get("/v1/pets", &clients.key).assert_unavailable();
             clients.service.create_pet(&clients.key, "refused").assert_unavailable();
             clients.responses += 2;
+            thread::sleep(Duration::from_millis(10));
         }
         // Control: a client without this check is served by the other server.
         assert_eq!(query(&list, "SELECT count(*) FROM pets"), "0");
