@@ -14,7 +14,7 @@ pub async fn signed_in() -> (Service, ConsoleUser) {
     (service, ada)
 }
 
-/// The same, and a key of the member, named `laptop`.
+/// Signs in, and creates a key named `laptop`.
 pub async fn signed_in_with_key() -> (Service, ConsoleUser, String) {
     let (service, mut ada) = signed_in().await;
     let key = ada.key("laptop").await;

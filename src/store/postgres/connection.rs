@@ -75,6 +75,8 @@ pub struct Connector {
     check: &'static str,
     /// Signalled when the server notifies of a changed key.
     pub keys_changed: Arc<Notify>,
+    /// Signalled when a lost connection is open again.
+    pub reopened: Arc<Notify>,
     /// The server of all connections.
     server: Arc<OneServer>,
     /// The read of the certificate authorities in progress.
@@ -84,9 +86,9 @@ pub struct Connector {
 impl Connector {
     /// `require_standbys` rejects a server unless as many standbys are connected to it as a commit waits for.
     pub fn new(url: &DatabaseUrl, require_standbys: bool) -> Self {
-        let (keys_changed, server, reading) = Default::default();
+        let (keys_changed, reopened, server, reading) = Default::default();
         let check = if require_standbys { WITH_STANDBYS } else { WRITABLE };
-        Self { url: url.clone(), check, keys_changed, server, reading }
+        Self { url: url.clone(), check, keys_changed, reopened, server, reading }
     }
 
     /// Connects to the server that this process uses. All hosts are tried at once, so that one that hangs delays nothing.

@@ -19,7 +19,7 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum age of a connection, so that connections spread to hosts that were added.
 const MAX_AGE: Duration = Duration::from_mins(15);
 
-/// Delays between two attempts to connect. The first attempt follows at once.
+/// Delays between two attempts to connect. The first attempt follows at once, as does one after another connection was opened.
 const MIN_DELAY: Duration = Duration::from_millis(20);
 const MAX_DELAY: Duration = Duration::from_millis(500);
 
@@ -151,14 +151,23 @@ impl Renewal {
         let mut backoff = Backoff::new(MIN_DELAY, MAX_DELAY);
         let mut is_first = true;
         loop {
+            // Notices another connection that is opened during the attempt.
+            let another = self.connector.reopened.notified();
             match self.connector.prepare(&self.statements).await {
-                Ok(opened) => return opened,
+                Ok(opened) => {
+                    self.connector.reopened.notify_waiters();
+                    return opened;
+                }
                 // The first attempt may fail for the same reason as the connection. An old connection still serves.
                 Err(error) if lost && !is_first => self.publish(State::Refused(error.to_string())),
                 Err(_) => {}
             }
             is_first = false;
-            sleep(backoff.next_delay()).await;
+            tokio::select! {
+                () = sleep(backoff.next_delay()) => {}
+                // The next attempt will probably succeed, too, so requests wait for it.
+                () = another => if lost { self.publish(State::Lost) },
+            }
         }
     }
 }
