@@ -51,7 +51,7 @@ class Goal(NamedTuple):
 
     def row(self):
         digits = 2 if self.unit == "×" else 0 if self.measured and self.measured >= 100 else 1
-        if self.met is False and round(self.measured, digits) == self.limit:
+        while self.met is False and round(self.measured, digits) == self.limit:
             digits += 1
         plain = "" if self.plain is None else f"{self.plain:.{digits}f}"
         shown = "not measured" if self.measured is None else f"{self.measured:.{digits}f}{self.unit}"
@@ -67,7 +67,8 @@ def goals(found):
     disk = "create, durable, 1 client: p50 against a bare write + fdatasync of as many bytes plus the yardstick's p50"
     peers = "create, durable, 1 client: p50 against the faster of axum and Fastify"
     return [
-        *(Goal(f"{what}: CPU against the yardstick", ratio(operations, name), most, "×", ratio(operations, name, "plain"))
+        *(Goal(f"{what}: CPU against the yardstick", ratio(operations, name), most, "×",
+               ratio(operations, name, "plain"))
           for name, what, most in RATIO_GOALS),
         Goal(peers, against_peers(operations), 0.95, "×", against_peers(operations, "plain")),
         Goal(disk, against_disk(comparison), 1.1, "×", against_disk(comparison, "plain")),
@@ -82,7 +83,8 @@ def goals(found):
         Goal("start to ready with 10 million animals, page cache emptied", cold_start(growth), 150, " ms"),
         Goal("idle memory", own(processes, "idle_mb"), 16, " MB", own(processes, "idle_mb", "plain")),
         Goal("memory after any of these loads", most_memory(found), 48, " MB", most_memory(found, "plain")),
-        *(Goal(f"on PostgreSQL, {what}: answers per second against pgbench", against_pgbench(found, name), least, "×", least=True)
+        *(Goal(f"on PostgreSQL, {what}: responses per second against pgbench", against_pgbench(found, name), least, "×",
+               least=True)
           for name, what, least in POSTGRES_GOALS),
     ]
 

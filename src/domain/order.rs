@@ -180,9 +180,7 @@ mod tests {
             }
         }
         let expected = [
-            "placed → approved (pending)",
-            "placed → cancelled (available)",
-            "approved → delivered (sold)",
+            "placed → approved (pending)", "placed → cancelled (available)", "approved → delivered (sold)",
             "approved → cancelled (available)",
         ];
         assert_eq!(moves, expected);

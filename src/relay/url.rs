@@ -43,25 +43,11 @@ mod tests {
     #[test]
     fn errors_do_not_quote_the_url() {
         for invalid in [
-            "",
-            "s3cret",
-            "http://ada:s3cret@n1",
-            "http://ada:s3cret@127.0.0.1/",
-            "https://ada:s3cret@n1/hook",
-            "https://s3cret@n1/hook",
-            "https://n1/hook#s3cret",
-            "http://n1/s3cret",
-            "nats://",
-            "nats://ada:s3cret@",
-            "nats://ada:s3cret@n1,",
-            "nats://ada:s3cret@n1:port",
-            "nats://ada:s3cret@n1:4222:4223",
-            "nats://ada:s3cret@[n1]",
-            "nats://ada:s3cret@n'1",
-            "nats://ada:s3cret@n1,bob:s3cret@n2",
-            "nats://n1,nats://ada:s3cret@n2",
-            "nats://n1:4222,ada:s3cret@n2:4222",
-            "nats://ada:s3cret@n1/subject",
+            "", "s3cret", "http://ada:s3cret@n1", "http://ada:s3cret@127.0.0.1/", "https://ada:s3cret@n1/hook",
+            "https://s3cret@n1/hook", "https://n1/hook#s3cret", "http://n1/s3cret", "nats://", "nats://ada:s3cret@",
+            "nats://ada:s3cret@n1,", "nats://ada:s3cret@n1:port", "nats://ada:s3cret@n1:4222:4223",
+            "nats://ada:s3cret@[n1]", "nats://ada:s3cret@n'1", "nats://ada:s3cret@n1,bob:s3cret@n2",
+            "nats://n1,nats://ada:s3cret@n2", "nats://n1:4222,ada:s3cret@n2:4222", "nats://ada:s3cret@n1/subject",
             "nats://ada:s3cret@n1?a=b",
         ] {
             let why = RelayUrl::parse(invalid).expect_err(invalid).to_string();

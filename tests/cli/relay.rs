@@ -148,6 +148,7 @@ fn service_starts_without_a_broker() {
     broker.start_again();
 
     arrived(&broker, 1);
+    server.logged("relaying messages again");
     shop.database.sql("ALTER TABLE messages RENAME TO elsewhere");
     let why = server.logged("cannot relay messages, they stay queued; retrying")["why"].to_string();
     assert!(why.contains("database: no such table"), "{why}");

@@ -154,17 +154,9 @@ fn misplaced_address_as_path_or_name_hides_its_password() {
     let folder = Folder::new();
     assert_eq!(folder.run("account create ada@example.com").code, Some(0));
     for line in [
-        "restore URL",
-        "backup URL",
-        "pets import URL",
-        "pets export URL",
-        "reset --pets URL",
-        "key list --data-dir URL",
-        "serve --tls-cert URL --tls-key URL",
-        "account create URL",
-        "account set-password URL",
-        "account delete URL",
-        "key create --account URL --name x",
+        "restore URL", "backup URL", "pets import URL", "pets export URL", "reset --pets URL",
+        "key list --data-dir URL", "serve --tls-cert URL --tls-key URL", "account create URL",
+        "account set-password URL", "account delete URL", "key create --account URL --name x",
     ] {
         let ended = folder.run(&line.replace("URL", "postgres://ada:s3cret@db/shop"));
         let shown = ended.shown();

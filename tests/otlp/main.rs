@@ -28,7 +28,7 @@ fn serve(endpoint: &str, flags: &str, environment: &[(&str, &str)]) -> (Shop, Se
     (shop, server)
 }
 
-/// Serves, and would export every 50 ms.
+/// A command that serves, and exports every 50 ms if there is an endpoint.
 fn command(shop: &Shop, flags: &str) -> Command {
     let mut command = shop.database.serve_command(flags);
     command.env("OTEL_BSP_SCHEDULE_DELAY", "50");

@@ -39,8 +39,7 @@ listen store
 #[test]
 fn restarts_behind_a_proxy_drop_no_request() {
     let rounds = rounds(4);
-    let rate = if is_full() { 2_000.0 } else { 100.0 };
-    let Restarts { accepted, failed } = restart(rounds, Signal::TERM, rate);
+    let Restarts { accepted, failed } = restart(rounds, Signal::TERM, if is_full() { 2_000.0 } else { 100.0 });
     assert!(failed.is_empty(), "{} requests failed: {:?}", failed.len(), failed.first());
     trial::measured(&format!("{rounds} restarts under {accepted} requests, 0 of them failed"));
 }

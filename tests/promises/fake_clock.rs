@@ -50,11 +50,10 @@ impl FakeClock {
 impl Drop for FakeClock {
     /// Removes what libfaketime leaves behind when its process is killed.
     fn drop(&mut self) {
-        for file in std::fs::read_dir("/dev/shm").unwrap().flatten() {
-            let name = file.file_name().into_string().unwrap();
-            let process = name.strip_prefix("sem.").unwrap_or(&name).strip_prefix("faketime_");
-            let process = process.and_then(|name| name.rsplit('_').next());
-            if process.is_some_and(|process| !Path::new("/proc").join(process).exists()) {
+        for file in std::fs::read_dir("/dev/shm").into_iter().flatten().flatten() {
+            let name = file.file_name().to_string_lossy().into_owned();
+            let is_ended = |process| !Path::new("/proc").join(process).exists();
+            if name.contains("faketime_") && name.rsplit('_').next().is_some_and(is_ended) {
                 let _ = std::fs::remove_file(file.path());
             }
         }

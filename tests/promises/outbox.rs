@@ -182,7 +182,7 @@ impl Cluster {
                 let request = Request::new(address, "POST", "/v1/messages").key(&key);
                 match request.json(new_message(&format!("{name}-{attempt}"))).try_send_blocking() {
                     Ok(response) if response.status() == 202 => _ = acknowledged.insert(id(&response), response.body),
-                    // Without a response, it was killed: the message may be stored or not.
+                    // Without a response, the process was killed: the message may be stored or not.
                     other => {
                         assert!(other.is_err() || other.as_ref().unwrap().status() == 503, "{other:?}");
                         thread::sleep(Duration::from_millis(5));

@@ -64,15 +64,15 @@ fn sustained_rate_is_limited_exactly() {
     let is_allowed = || service.get("/v1/pets", &key).status() == 200;
     let before_first_rejection = send_until(&is_allowed, |allowed| !allowed);
 
-    // Many times the rate, and not as much as the machine can.
-    let send_soon = || {
+    // Many times the limit, without using the whole machine.
+    let is_allowed_after_pause = || {
         thread::sleep(Duration::from_millis(5));
         is_allowed()
     };
     let flood_ends = Instant::now() + lasts;
     let allowed: u64 = thread::scope(|scope| {
         let clients: Vec<_> = (0..CLIENTS)
-            .map(|_| scope.spawn(|| send_until(&send_soon, |_| Instant::now() > flood_ends).allowed))
+            .map(|_| scope.spawn(|| send_until(&is_allowed_after_pause, |_| Instant::now() > flood_ends).allowed))
             .collect();
         clients.into_iter().map(|client| client.join().unwrap()).sum()
     });

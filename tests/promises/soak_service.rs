@@ -20,7 +20,6 @@ const MEASURABLE: usize = 20;
 
 /// A process that is restarted at the same addresses.
 pub struct Instance {
-    pub clock: FakeClock,
     pub log: PathBuf,
     database: Database,
     addresses: [SocketAddr; 3],
@@ -28,6 +27,7 @@ pub struct Instance {
     certificate: Option<(PathBuf, PathBuf)>,
     process: Option<Process>,
     life: u32,
+    pub clock: FakeClock,
 }
 
 impl Instance {

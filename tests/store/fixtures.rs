@@ -12,7 +12,7 @@ use petstore::domain::{
 use petstore::store::Store;
 use petstore::store::postgres::{self, DatabaseUrl, Postgres};
 use petstore::store::sqlite::{self, Sqlite};
-use tokio::runtime::Runtime;
+use tokio::runtime::Builder;
 use tokio::task::JoinHandle;
 
 /// 2026-11-20T09:30:00.123Z.
@@ -28,7 +28,7 @@ pub fn on_every_database(story: impl AsyncFn(Arc<Store>)) {
 
 /// Tells `story` to a new store on each database, with a way to run SQL as another program.
 pub fn on_every_database_with_sql(story: impl AsyncFn(Arc<Store>, &dyn Fn(&str))) {
-    Runtime::new().unwrap().block_on(async move {
+    Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap().block_on(async move {
         let folder = tempfile::tempdir().unwrap();
         let options = sqlite::Options { create: Some(Deployment::Staging), ..sqlite::Options::new(folder.path()) };
         let (sqlite, file) = (open_sqlite(&options), folder.path().join("petstore.db"));

@@ -81,6 +81,7 @@ fn readers_see_the_old_or_the_new_animals() {
                     page.dedup();
                     assert_eq!(page.len(), 1, "one state: {page:?}");
                     seen.extend(page);
+                    tokio::task::yield_now().await;
                 }
                 seen
             })

@@ -150,7 +150,7 @@ async fn failing_statement_does_not_fail_its_batch() {
 
 /// Some errors end the whole transaction, as a full disk does.
 #[tokio::test]
-async fn error_that_ends_the_transaction_leaves_no_rows() {
+async fn error_that_ends_the_transaction_leaves_no_row_of_it() {
     let folder = tempfile::tempdir().unwrap();
     let store = open_sqlite(&Options::new(folder.path()));
     let trigger = "AFTER INSERT ON pets WHEN NEW.name LIKE '%7' BEGIN SELECT raise(ROLLBACK, 'full'); END";

@@ -65,21 +65,10 @@ mod tests {
     #[test]
     fn other_urls_are_rejected() {
         for text in [
-            "https://",
-            "https:///hook",
-            "shop.example/hook",
-            "/hook",
-            "ftp://shop.example/",
-            "http://shop.example/",
-            "http://10.0.0.1/",
-            "http://127.0.0.1.example.com/",
-            "https://ada:secret@shop.example/",
-            "http://ada@127.0.0.1/",
-            "https://shop.example/a@b",
-            "https://shop.example/#a",
-            "https://shop.example:port/",
-            "https://shop.example:/",
-            "https://shop.example:99999/",
+            "https://", "https:///hook", "shop.example/hook", "/hook", "ftp://shop.example/", "http://shop.example/",
+            "http://10.0.0.1/", "http://127.0.0.1.example.com/", "https://ada:secret@shop.example/",
+            "http://ada@127.0.0.1/", "https://shop.example/a@b", "https://shop.example/#a",
+            "https://shop.example:port/", "https://shop.example:/", "https://shop.example:99999/",
         ] {
             assert!(EndpointUrl::parse(text).is_none(), "{text}");
         }

@@ -190,12 +190,7 @@ mod tests {
     #[test]
     fn contradictory_parameters_are_rejected() {
         for refused in [
-            "sslmode=allow",
-            "sslmode=",
-            "sslmode",
-            "sslmode=verify-ca",
-            "sslmode=verify-full",
-            "sslrootcert=ca.pem",
+            "sslmode=allow", "sslmode=", "sslmode", "sslmode=verify-ca", "sslmode=verify-full", "sslrootcert=ca.pem",
             "sslmode=disable&sslrootcert=ca.pem",
         ] {
             assert!(TlsSettings::take_from(&format!("postgres://db/shop?{refused}")).is_err(), "{refused}");

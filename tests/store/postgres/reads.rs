@@ -132,6 +132,27 @@ async fn reads_use_the_connections_that_are_left() {
     assert!(is_lost(), "it was not replaced meanwhile");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writes_wait_for_the_next_connection() {
+    let server = PostgresServer::start();
+    let url = server.database();
+    let store = open_with(&options(&url)).await;
+    let are_all = |up| store.meters().connections.iter().all(|(_, is_up)| *is_up == up);
+    // They wait at most 300 ms. A busy machine may take longer to open a connection.
+    for _ in 0..10 {
+        let connections = query(&url, "SELECT pid FROM pg_stat_activity WHERE application_name = 'petstore'");
+        let stopped = Stopped::listener(&server);
+        connections.lines().for_each(|connection| signal("TERM", connection));
+        within(TIMEOUT, "losing the connections", || are_all(false));
+        let (created, ()) = tokio::join!(create(Arc::clone(&store), "Rex".into()), async { drop(stopped) });
+        if created.is_ok() {
+            return;
+        }
+        within(TIMEOUT, "reconnecting", || are_all(true));
+    }
+    panic!("no write has waited");
+}
+
 /// The first connection that is open again lets the others try at once, and requests wait for them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_succeed_once_the_store_is_ready_again() {

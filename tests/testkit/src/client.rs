@@ -129,7 +129,7 @@ pub fn pet_with_all_fields() -> serde_json::Value {
     pet
 }
 
-/// The names of the fields of an object, in its order.
+/// The names of the fields of an object, in their order.
 pub fn fields(object: &serde_json::Value) -> Vec<&str> {
     object.as_object().unwrap().keys().map(String::as_str).collect()
 }

@@ -15,9 +15,10 @@ use crate::wait::{TIMEOUT, within};
 /// PostgreSQL refuses to run as root, so its folder must be outside folders that only root can read.
 const SCRIPT: &str = r#"
 set -eu
-bin=$1 port=$2 primary=$3 memory=$(df --output=avail /dev/shm | tail -n 1)
-# In memory, if 2 GiB are free: each database has 300 files, and creating them takes most of the time of many tests.
-[ "${memory:-0}" -gt 2097152 ] && parent=/dev/shm || parent=/tmp
+bin=$1 port=$2 primary=$3
+# In memory, if there is enough: each database has 300 files, and creating them takes most of the time of many tests.
+free=$(awk '/^MemAvailable/ { print $2 }' /proc/meminfo) most=$(df -k --output=avail /dev/shm 2>/dev/null | tail -n 1)
+[ -w /dev/shm ] && [ "$free" -gt 4000000 ] && [ "${most:-0}" -gt 2000000 ] && parent=/dev/shm || parent=/tmp
 dir=$(mktemp -d "$parent/petstore-postgres.XXXXXX")
 stop() {
     "$bin/pg_ctl" -D "$dir/data" -m immediate -w stop >/dev/null 2>&1 || true
@@ -37,6 +38,7 @@ listen_addresses = '127.0.0.1'
 port = $port
 unix_socket_directories = '$dir'
 max_connections = 400
+max_wal_size = 128MB
 # In its folder, which is removed even if the server was killed.
 dynamic_shared_memory_type = mmap
 # No test cuts the power of this server.

@@ -31,6 +31,7 @@ impl Shop {
         Self { key: database.make_key(), database }
     }
 
+    /// Serves, and relays messages to `url`.
     pub fn relay_to(&self, url: &str) -> Server {
         self.database.serve_with(&format!("--relay {url}"))
     }
