@@ -75,7 +75,7 @@ pub struct Connector {
     check: &'static str,
     /// Signalled when the server notifies of a changed key.
     pub keys_changed: Arc<Notify>,
-    /// Signalled when a lost connection is open again.
+    /// Signalled when a lost or old connection has been replaced.
     pub reopened: Arc<Notify>,
     /// The server of all connections.
     server: Arc<OneServer>,

@@ -19,7 +19,8 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum age of a connection, so that connections spread to hosts that were added.
 const MAX_AGE: Duration = Duration::from_mins(15);
 
-/// Delays between two attempts to connect. The first attempt follows at once, as does one after another connection was opened.
+/// Delays between two attempts to connect. The first attempt follows at once. If another connection has opened meanwhile,
+/// so does the next one.
 const MIN_DELAY: Duration = Duration::from_millis(20);
 const MAX_DELAY: Duration = Duration::from_millis(500);
 
@@ -151,7 +152,7 @@ impl Renewal {
         let mut backoff = Backoff::new(MIN_DELAY, MAX_DELAY);
         let mut is_first = true;
         loop {
-            // Notices another connection that is opened during the attempt.
+            // Created before the attempt, so that it notices a connection that opens meanwhile.
             let another = self.connector.reopened.notified();
             match self.connector.prepare(&self.statements).await {
                 Ok(opened) => {
