@@ -1,5 +1,6 @@
 //! The API reference in a real browser.
 
+use petstore::http::Operation;
 use testkit::until;
 
 use crate::browser::{Browser, Scripts};
@@ -48,6 +49,18 @@ async fn reference_calls_both_base_addresses() {
     for address in called.as_array().unwrap() {
         assert!(address.as_str().unwrap().starts_with("http://localhost:"), "{address}");
     }
+    ada.close().await;
+}
+
+#[tokio::test]
+async fn reference_shows_every_operation() {
+    let (_service, ada) = Browser::with_service(Scripts::On).await;
+    ada.open("/docs").await;
+    for operation in Operation::documented() {
+        let link = format!("a[href$='{}{}']", operation.method(), operation.api_path());
+        assert!(ada.count(&link).await > 0, "{operation:?} is not on the page");
+    }
+    assert!(ada.count(".endpoint-path.deprecated").await > 0);
     ada.close().await;
 }
 

@@ -1,7 +1,6 @@
 //! The contract: the OpenAPI document describes what the service does, and the common tools can read it. `scripts/test`
 //! installs these tools; a test fails if one is missing.
 
-mod browser;
 mod clients;
 mod deployment;
 mod document;
