@@ -6,7 +6,7 @@ use super::Failure;
 use super::serve::block_on;
 use crate::config::Common;
 use crate::domain::{Account, Deployment, Email};
-use crate::store::postgres::{self, Postgres};
+use crate::store::postgres::{self, Postgres, ProcessKind};
 use crate::store::sqlite::{self, Sqlite};
 use crate::store::{Store, StoreError};
 
@@ -18,7 +18,7 @@ pub fn with_store<T, F: Future<Output = Result<T, Failure>>>(
 ) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     block_on(runtime, async {
-        let store = Arc::new(open(common, create).await?);
+        let store = Arc::new(open(common, create, ProcessKind::Command).await?);
         let result = command(Arc::clone(&store)).await;
         store.close().await;
         result
@@ -38,7 +38,7 @@ impl Create {
 }
 
 /// Opens the PostgreSQL database if `--database-url` is set, otherwise the embedded database.
-pub async fn open(common: &Common, create: Create) -> Result<Store, Failure> {
+pub async fn open(common: &Common, create: Create, process: ProcessKind) -> Result<Store, Failure> {
     let create = match create {
         Create::IfMissing(deployment) => Some(deployment),
         Create::Never => None,
@@ -47,8 +47,8 @@ pub async fn open(common: &Common, create: Create) -> Result<Store, Failure> {
     let opened = match &common.database_url {
         Some(url) => {
             let defaults = postgres::Options::new(url.clone());
-            let options =
-                postgres::Options { deployment, create, require_standbys: common.require_standbys, ..defaults };
+            let require_standbys = common.require_standbys;
+            let options = postgres::Options { deployment, create, process, require_standbys, ..defaults };
             Postgres::open(&options).await.map(|db| Store::Postgres(Box::new(db)))
         }
         None if common.require_standbys => {

@@ -12,6 +12,7 @@ use super::{Create, Failure, Outcome, backup, open};
 use crate::clock::Clock;
 use crate::config::{Common, ServiceSettings};
 use crate::domain::{Deployment, Timestamp};
+use crate::store::postgres::ProcessKind;
 use crate::store::{Store, sqlite};
 use crate::{app, server};
 
@@ -45,7 +46,7 @@ pub async fn open_for(service: &ServiceSettings, common: &Common, new: Deploymen
     if is_embedded && sqlite::is_in_use(&common.data_dir) {
         tracing::warn!(data_dir = %common.data_dir.display(), "another process has the database open");
     }
-    Ok(Arc::new(open(common, Create::IfMissing(new)).await?))
+    Ok(Arc::new(open(common, Create::IfMissing(new), ProcessKind::Service).await?))
 }
 
 /// Starts a service on the workers, and serves until it is told to stop.

@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use tokio_postgres::Transaction;
 use uuid::Uuid;
 
-use super::postgres::{self, DatabaseUrl, LONG, Postgres, audit, within};
+use super::postgres::{self, DatabaseUrl, LONG, Postgres, ProcessKind, audit, within};
 use super::sqlite::{Atomicity, Sqlite};
 use super::{Result, StoreError};
 use crate::domain::{Action, Actor};
@@ -64,7 +64,8 @@ pub async fn copy(
 ) -> Result<Copied> {
     let subject = super::audit::of_path(from.data_dir());
     let deployment = from.deployment();
-    let options = postgres::Options { deployment: Some(deployment), ..postgres::Options::new(to.clone()) };
+    let defaults = postgres::Options::new(to.clone());
+    let options = postgres::Options { deployment: Some(deployment), process: ProcessKind::Command, ..defaults };
     let target = Postgres::open(&options).await?;
     let (parts, mut received) = mpsc::channel(4);
     let reading = from.submit_long(Atomicity::Savepoint, move |conn| send(conn, &parts));

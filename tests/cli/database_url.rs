@@ -113,17 +113,23 @@ fn sslrootcert_system_trusts_the_authorities_of_the_system() {
 }
 
 #[test]
-fn role_with_a_password_must_use_it() {
+fn role_with_a_password_must_use_it_and_needs_three_connections() {
     let folder = Folder::new();
     let server = PostgresServer::start();
     let url = server.database();
     let name = url.rsplit('/').next().unwrap();
-    server.sql("postgres", "CREATE ROLE ada LOGIN PASSWORD 's3cr%t'");
+    server.sql("postgres", "CREATE ROLE ada LOGIN PASSWORD 's3cr%t' CONNECTION LIMIT 3");
     server.sql("postgres", &format!("ALTER DATABASE {name} OWNER TO ada"));
     server.require_passwords();
     let address = |password: &str| format!("postgres://ada:{password}@127.0.0.1:{}/{name}", server.port());
 
-    assert_eq!(folder.run(&format!("migrate --database-url {}", address("s3cr%25t"))).code, Some(0));
+    folder.write("animals", r#"{"name":"Rex","categoryId":3}"#);
+    let key = "key create --account ada@example.com --name laptop";
+    let delete = "account delete ada@example.com";
+    for line in ["migrate", "account create ada@example.com", key, "pets import animals", "pets export", delete] {
+        let ended = folder.run(&format!("{line} --database-url {}", address("s3cr%25t")));
+        assert_eq!(ended.code, Some(0), "{line}: {ended:?}");
+    }
     let wrong = folder.run(&format!("migrate --database-url {}", address("s3cret")));
     assert_eq!(wrong.code, Some(1));
     assert!(wrong.stderr.contains("password authentication failed") && !wrong.stderr.contains("s3cret"), "{wrong:?}");

@@ -6,7 +6,8 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::connection::{Connection, Connector};
+use super::connection::Connection;
+use super::connections::Connections;
 use super::error::{ends_connection, timed_out};
 use super::keyed_batch;
 use super::limits::{COMMIT_TIMEOUT, OPERATION_TIMEOUT, RECONNECT_TIMEOUT};
@@ -38,10 +39,10 @@ pub struct WriteQueues<W: Write> {
 
 impl<W: Write> WriteQueues<W> {
     /// Opens both queues, which log and metrics call by these names.
-    pub async fn open(connector: &Connector, queue: usize, [plain, keyed]: [&'static str; 2]) -> Result<Self> {
+    pub async fn open(connections: &Connections, queue: usize, [plain, keyed]: [&'static str; 2]) -> Result<Self> {
         let (plain, keyed) = tokio::try_join!(
-            WriteQueue::open(connector, queue, BATCH, W::STATEMENTS.to_vec(), plain),
-            WriteQueue::open_keyed(connector, queue, keyed),
+            WriteQueue::open(connections, queue, BATCH, W::STATEMENTS, plain),
+            WriteQueue::open_keyed(connections, queue, keyed),
         )?;
         Ok(Self { plain, keyed })
     }
@@ -66,7 +67,6 @@ pub struct WriteQueue<W: Write> {
     name: &'static str,
     commands: mpsc::Sender<Command<W>>,
     meter: Arc<WriterMeter>,
-    supervisor: Arc<Supervisor>,
 }
 
 enum Command<W: Write> {
@@ -86,23 +86,23 @@ type Reply<W> = oneshot::Sender<Result<WriteOutcome<W>>>;
 
 impl<W: Write> WriteQueue<W> {
     /// Opens a queue for writes with keys, which log and metrics call `name`.
-    pub async fn open_keyed(connector: &Connector, queue: usize, name: &'static str) -> Result<Self> {
+    pub async fn open_keyed(connections: &Connections, queue: usize, name: &'static str) -> Result<Self> {
         let statements = [keyed_batch::BATCH, W::STATEMENTS].concat();
-        Self::open(connector, queue, W::KEYED_BATCH, statements, name).await
+        Self::open(connections, queue, W::KEYED_BATCH, &statements, name).await
     }
 
     async fn open(
-        connector: &Connector,
+        connections: &Connections,
         queue: usize,
         max_batch: usize,
-        statements: Vec<&'static str>,
+        statements: &[&'static str],
         name: &'static str,
     ) -> Result<Self> {
-        let supervisor = Arc::new(Supervisor::open(connector, statements, name).await?);
+        let supervisor = connections.open(statements, name).await?;
         let (commands, queued) = mpsc::channel(queue);
         let meter = Arc::<WriterMeter>::default();
-        tokio::spawn(work(Arc::clone(&supervisor), queued, max_batch, Arc::clone(&meter)));
-        Ok(Self { name, commands, meter, supervisor })
+        tokio::spawn(work(supervisor, queued, max_batch, Arc::clone(&meter)));
+        Ok(Self { name, commands, meter })
     }
 
     /// Queues a write and waits for its commit. The write is carried out even if the caller stops waiting.
@@ -139,7 +139,6 @@ impl<W: Write> WriteQueue<W> {
 
     pub fn add_to<'queue>(&'queue self, meters: &mut Meters<'queue>) {
         meters.writers.push((self.name, &self.meter));
-        meters.connections.push((self.name, self.supervisor.is_up()));
     }
 
     pub async fn close(&self) {
@@ -181,7 +180,6 @@ async fn work<W: Write>(
     };
     writer.completed.drain(..).for_each(send);
     writer.commands.close();
-    supervisor.close();
     if let Some(done) = done {
         let _ = done.send(());
     }

@@ -271,7 +271,7 @@ const WITH_STANDBYS: &str = "SELECT CASE WHEN current_setting('transaction_read_
     THEN 'too few standbys are connected to the server' END
     FROM current_setting('synchronous_standby_names') AS names";
 
-/// A connection on which its owner's statements are prepared, so that no request pays for that, also after a fail-over.
+/// A connection on which a service's statements are prepared, so that no request pays for that, also after a fail-over.
 /// Concurrent requests share it, and the server answers them in turn.
 #[derive(Debug)]
 pub struct PreparedConnection {
@@ -281,19 +281,25 @@ pub struct PreparedConnection {
 }
 
 impl PreparedConnection {
-    /// Runs a statement. It is sent whole before the first wait, so a caller that goes away leaves nothing half done.
+    /// Runs a statement. If it is prepared, it is sent whole before the first wait, so a caller that goes away leaves nothing
+    /// half done.
     pub async fn query(
         &self,
         sql: &'static str,
         parameters: &[&(dyn ToSql + Sync)],
     ) -> std::result::Result<Vec<Row>, Error> {
         let statement = self.statements.get(sql);
-        debug_assert!(statement.is_some(), "missing from the list of statements: {sql}");
+        debug_assert!(statement.is_some() || !self.is_of_service(), "missing from the list of statements: {sql}");
         match statement {
             Some(statement) => self.connection.client.query(statement, parameters).await,
             // Preparing it costs each call a round trip.
             None => Box::pin(self.connection.client.query(sql, parameters)).await,
         }
+    }
+
+    /// Returns whether more than the check is prepared.
+    pub fn is_of_service(&self) -> bool {
+        self.statements.len() > 1
     }
 
     /// Returns the reason why the server must not be used, or `None` if it may.

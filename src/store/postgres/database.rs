@@ -9,6 +9,7 @@ use tokio_postgres::{Client, Error, Row};
 
 use super::batch_writer::{WriteQueue, WriteQueues, await_commit};
 use super::connection::{Connection, Connector};
+use super::connections::Connections;
 use super::error::{timed_out, within};
 use super::limits::{COMMIT_TIMEOUT, OPERATION_TIMEOUT, RECONNECT_TIMEOUT};
 use super::read_batcher::ReadBatcher;
@@ -21,6 +22,7 @@ use crate::store::{Result, StoreError};
 #[derive(Debug)]
 pub struct Postgres {
     pub(super) connector: Connector,
+    pub(super) connections: Connections,
     pub(super) deployment: Deployment,
     /// Version of the server at start.
     pub(super) version: String,
@@ -35,7 +37,7 @@ pub struct Postgres {
     pub(super) orders: WriteQueues<NewOrder>,
     pub(super) transitions: WriteQueue<OrderTransition>,
     /// Connection for writes that are too rare for a batch.
-    pub(super) single: Supervisor,
+    pub(super) single: Arc<Supervisor>,
     /// Locked while whole tables are counted.
     pub(super) counting: Arc<Mutex<()>>,
 }

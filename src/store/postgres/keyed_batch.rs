@@ -60,6 +60,7 @@ pub const BATCH: &[&str] = &[CLAIM, FIND, STORE, RELEASE];
 
 /// Carries out a batch that has writes with keys. Writes without a key share its transaction.
 pub async fn run<W: Write>(prepared: &PreparedConnection, batch: Vec<KeyedWrite<W>>) -> Result<Vec<WriteOutcome<W>>> {
+    debug_assert!(prepared.is_of_service(), "COMMIT follows STORE at once, so STORE must be prepared");
     let outcomes = transact(prepared, batch).await;
     if outcomes.is_err() {
         // If this cannot be sent, the connection is lost, and the transaction with it.

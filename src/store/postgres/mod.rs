@@ -9,6 +9,7 @@ mod added_pets;
 pub(super) mod audit;
 mod batch_writer;
 mod connection;
+mod connections;
 mod database;
 mod error;
 mod idempotency;
@@ -40,6 +41,7 @@ use tokio::time::{Instant, timeout};
 
 use batch_writer::{WriteQueue, WriteQueues};
 use connection::Connector;
+use connections::Connections;
 pub use database::Postgres;
 use error::timed_out;
 pub(super) use error::within;
@@ -49,8 +51,7 @@ pub use outbox::RelayLease;
 use read_batcher::ReadBatcher;
 use readers::Readers;
 pub(super) use rows::LONG;
-pub use settings::Options;
-use supervisor::Supervisor;
+pub use settings::{Options, ProcessKind};
 pub use url::DatabaseUrl;
 
 use super::{Meters, MigrationStatus, ReaderMeter, Result, StoreError};
@@ -59,11 +60,12 @@ use crate::domain::Deployment;
 impl Postgres {
     /// Connects to a database, creates its tables if `options` allow that, and migrates it.
     pub async fn open(options: &Options) -> Result<Self> {
-        let &Options { queue, readers, require_standbys, .. } = options;
+        let &Options { queue, readers, process, require_standbys, .. } = options;
         let connector = Connector::new(&options.url, require_standbys);
         let mut connection = open::connect(&connector).await?;
         let deployment = open::prepare(&mut connection.client, options).await?;
         let version = open::setting(&connection.client, "server_version").await?;
+        let connections = Connections::new(&connector, process).await?;
         let meter = Arc::<ReaderMeter>::default();
         let statements = [
             pets::STATEMENTS,
@@ -79,17 +81,18 @@ impl Postgres {
         ]
         .concat();
         let (readers, key_readers, pets, messages, orders, transitions, single) = tokio::try_join!(
-            Readers::open(&connector, readers, queue, &meter, &statements, "reads"),
-            Readers::open(&connector, 1, queue, &meter, &[keys::FIND], "keys"),
-            WriteQueues::open(&connector, queue, ["animals", "animals_keyed"]),
-            WriteQueues::open(&connector, queue, ["messages", "messages_keyed"]),
-            WriteQueues::open(&connector, queue, ["orders", "orders_keyed"]),
-            WriteQueue::open_keyed(&connector, queue, "order_transitions"),
-            Supervisor::open(&connector, statements.clone(), "single"),
+            Readers::open(&connections, readers, queue, &meter, &statements, "reads"),
+            Readers::open(&connections, 1, queue, &meter, &[keys::FIND], "keys"),
+            WriteQueues::open(&connections, queue, ["animals", "animals_keyed"]),
+            WriteQueues::open(&connections, queue, ["messages", "messages_keyed"]),
+            WriteQueues::open(&connections, queue, ["orders", "orders_keyed"]),
+            WriteQueue::open_keyed(&connections, queue, "order_transitions"),
+            connections.open(&statements, "single"),
         )?;
         let (readers, key_readers) = (Arc::new(readers), Arc::new(key_readers));
         Ok(Self {
             connector,
+            connections,
             deployment,
             version,
             lists: ReadBatcher::start(&readers, queue),
@@ -152,10 +155,7 @@ impl Postgres {
 
     pub fn meters(&self) -> Meters<'_> {
         let (readers, reads) = (self.readers.meter(), self.readers.waiting() + self.key_readers.waiting());
-        let mut meters = Meters { writers: Vec::new(), readers, reads, connections: Vec::new() };
-        meters.connections.extend(self.readers.are_up().map(|up| ("reads", up)));
-        meters.connections.extend(self.key_readers.are_up().map(|up| ("keys", up)));
-        meters.connections.push(("single", self.single.is_up()));
+        let mut meters = Meters { writers: Vec::new(), readers, reads, connections: self.connections.are_up() };
         self.pets.add_to(&mut meters);
         self.messages.add_to(&mut meters);
         self.orders.add_to(&mut meters);
@@ -165,8 +165,6 @@ impl Postgres {
 
     pub async fn close(&self) {
         tokio::join!(self.pets.close(), self.messages.close(), self.orders.close(), self.transitions.close());
-        self.single.close();
-        self.readers.close();
-        self.key_readers.close();
+        self.connections.close();
     }
 }

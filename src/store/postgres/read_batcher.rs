@@ -45,7 +45,7 @@ impl<R: Read> ReadBatcher<R> {
     pub fn start(readers: &Arc<Readers>, queue: usize) -> Self {
         let (queue, reads) = mpsc::channel(queue);
         let reads = Arc::new(Mutex::new(reads));
-        for _ in readers.are_up() {
+        for _ in 0..readers.count() {
             tokio::spawn(work(Arc::clone(&reads), Arc::clone(readers)));
         }
         Self { queue, readers: Arc::clone(readers) }

@@ -7,7 +7,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use super::connection::Connector;
+use super::connections::Connections;
 use super::error::{ends_connection, timed_out};
 use super::limits::OPERATION_TIMEOUT;
 use super::supervisor::Supervisor;
@@ -16,7 +16,7 @@ use crate::telemetry::metrics::Gauge;
 
 #[derive(Debug)]
 pub struct Readers {
-    supervisors: Vec<Supervisor>,
+    supervisors: Vec<Arc<Supervisor>>,
     /// Counter for the round robin over the connections.
     turn: AtomicUsize,
     /// Reads waiting for the server.
@@ -28,14 +28,14 @@ pub struct Readers {
 impl Readers {
     /// Opens the connections. The log calls them `name`.
     pub async fn open(
-        connector: &Connector,
+        connections: &Connections,
         count: usize,
         max_waiting: usize,
         meter: &Arc<ReaderMeter>,
         statements: &[&'static str],
         name: &'static str,
     ) -> Result<Self> {
-        let supervisors = (0..count).map(|_| Supervisor::open(connector, statements.to_vec(), name));
+        let supervisors = (0..count).map(|_| connections.open(statements, name));
         let supervisors = futures_util::future::try_join_all(supervisors).await?;
         Ok(Self {
             supervisors,
@@ -54,7 +54,7 @@ impl Readers {
         let mut refused = 0;
         loop {
             let (next, rest) = self.in_turn();
-            let prepared = match next.iter().chain(rest).find_map(Supervisor::current) {
+            let prepared = match next.iter().chain(rest).find_map(|one| one.current()) {
                 Some(prepared) => prepared,
                 None => match next[0].connection(deadline).await {
                     Ok(prepared) => prepared,
@@ -82,7 +82,7 @@ impl Readers {
     }
 
     /// Returns the connections from the next one on, and those before it.
-    fn in_turn(&self) -> (&[Supervisor], &[Supervisor]) {
+    fn in_turn(&self) -> (&[Arc<Supervisor>], &[Arc<Supervisor>]) {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed) % self.supervisors.len();
         let (before, next) = self.supervisors.split_at(turn);
         (next, before)
@@ -102,12 +102,8 @@ impl Readers {
         self.waiting.get()
     }
 
-    /// Returns for each connection whether it is up.
-    pub fn are_up(&self) -> impl Iterator<Item = bool> {
-        self.supervisors.iter().map(Supervisor::is_up)
-    }
-
-    pub fn close(&self) {
-        self.supervisors.iter().for_each(Supervisor::close);
+    /// Number of connections.
+    pub const fn count(&self) -> usize {
+        self.supervisors.len()
     }
 }

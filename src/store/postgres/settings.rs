@@ -13,10 +13,21 @@ pub struct Options {
     pub create: Option<Deployment>,
     /// Maximum number of waiting writes of one kind, and of waiting reads. Further ones are rejected.
     pub queue: usize,
-    /// Number of connections for reads.
+    /// Number of a service's connections for reads.
     pub readers: usize,
+    pub process: ProcessKind,
     /// Rejects reads and writes unless as many standbys are connected to the server as a commit waits for.
     pub require_standbys: bool,
+}
+
+/// Kind of process that uses the database.
+#[derive(Clone, Copy, Debug)]
+pub enum ProcessKind {
+    /// Has a connection for each purpose, so that none delays the others.
+    Service,
+    /// Ends soon and runs one statement at a time, so one connection is enough. Must not submit writes with idempotency
+    /// keys, because their transaction would include the statements of other operations.
+    Command,
 }
 
 impl Options {
@@ -24,6 +35,7 @@ impl Options {
         // Each connection is a process of the server, so this also limits the cores that reads use there.
         let readers = std::thread::available_parallelism().map_or(2, |cores| cores.get().clamp(2, 8));
         let create = Some(Deployment::Production);
-        Self { url, deployment: None, create, queue: 4_096, readers, require_standbys: false }
+        let process = ProcessKind::Service;
+        Self { url, deployment: None, create, queue: 4_096, readers, process, require_standbys: false }
     }
 }
