@@ -38,13 +38,13 @@ impl Loaded {
 
     /// The goodput of clients that send the next request after each response.
     fn peak(&self, request: NewRequest, clients: usize) -> f64 {
-        let seconds = if is_full() { 5.0 } else { 1.0 };
-        self.load(request, clients, 1.0).run();
+        let (warm_up, seconds) = if is_full() { (1.0, 5.0) } else { (0.2, 0.5) };
+        self.load(request, clients, warm_up).run();
         // The connections of the warm-up close first.
         thread::sleep(Duration::from_millis(500));
         let outcome = self.load(request, clients, seconds).run();
         assert_eq!((outcome.failed.len(), outcome.refused.len()), (0, 0), "{:?}", outcome.failed);
-        outcome.goodput()
+        outcome.goodput().max(100.0) // A busy disk may stall the load of a short run.
     }
 }
 
@@ -133,7 +133,7 @@ fn assert_shed(outcome: &Outcome, peak: f64) {
 /// Runs three times the peak load. Returns its outcome and the peak.
 fn overload(name: &str, request: NewRequest, flags: &str, obeys: bool) -> (Outcome, f64) {
     let loaded = Loaded::start(flags);
-    let seconds = if is_full() { f64::from(rounds(10)) } else { 2.0 };
+    let seconds = if is_full() { f64::from(rounds(10)) } else { 1.0 };
     // The peak is measured with as many connections, because each one uses processor cache.
     let (connections, clients) = match (is_full(), flags, name) {
         (false, ..) => (64, 200),
@@ -142,7 +142,8 @@ fn overload(name: &str, request: NewRequest, flags: &str, obeys: bool) -> (Outco
         (true, "", _) => (6_000, 6_000),
         (true, ..) => (900, 2_000),
     };
-    let (peak, few) = (loaded.peak(request, connections), loaded.peak(request, 64));
+    let peak = loaded.peak(request, connections);
+    let few = if connections == 64 { peak } else { loaded.peak(request, 64) };
     let outcome = Load { rate: Some(3.0 * peak), obeys, ..loaded.load(request, clients, seconds) }.run();
     // Every client gets a response. On a busy machine, a client may read its rejection only after the connection closes.
     let is_late = |error: &&String| !is_full() && (error.contains("reset") || error.contains("Broken pipe"));

@@ -152,7 +152,7 @@ impl<'d> Subject<'d> {
     fn work(&self, process: usize, stop: &Stop, random: &mut Random) -> Vec<Seen<'_>> {
         let mut all = Vec::new();
         while !stop.is_requested() {
-            random.sleep(0..5);
+            random.sleep(0..10);
             let case = &self.shop.cases[random.index(self.shop.cases.len())];
             let is_form = case.is_approval() && case.object == Object::Missing && random.below(2) == 0;
             let (key, only_reads) = {
