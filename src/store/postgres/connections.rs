@@ -12,7 +12,7 @@ use crate::store::Result;
 /// Opens and closes the connections of a process.
 #[derive(Debug)]
 pub struct Connections {
-    connector: Connector,
+    pub connector: Connector,
     /// Connection shared by all operations of a command.
     shared: Option<Arc<Supervisor>>,
     /// A service's connections, with their purposes.
@@ -20,12 +20,12 @@ pub struct Connections {
 }
 
 impl Connections {
-    pub async fn new(connector: &Connector, process: ProcessKind) -> Result<Self> {
+    pub async fn new(connector: Connector, process: ProcessKind) -> Result<Self> {
         let shared = match process {
             ProcessKind::Service => None,
-            ProcessKind::Command => Some(Arc::new(Supervisor::open(connector, Vec::new(), "command").await?)),
+            ProcessKind::Command => Some(Arc::new(Supervisor::open(&connector, Vec::new(), "command").await?)),
         };
-        Ok(Self { connector: connector.clone(), shared, opened: Mutex::default() })
+        Ok(Self { connector, shared, opened: Mutex::default() })
     }
 
     /// Returns a connection for a purpose, which the log and the metrics name. A service opens one on which `statements` are

@@ -8,7 +8,7 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error, Row};
 
 use super::batch_writer::{WriteQueue, WriteQueues, await_commit};
-use super::connection::{Connection, Connector};
+use super::connection::Connection;
 use super::connections::Connections;
 use super::error::{timed_out, within};
 use super::limits::{COMMIT_TIMEOUT, OPERATION_TIMEOUT, RECONNECT_TIMEOUT};
@@ -21,7 +21,6 @@ use crate::store::{Result, StoreError};
 
 #[derive(Debug)]
 pub struct Postgres {
-    pub(super) connector: Connector,
     pub(super) connections: Connections,
     pub(super) deployment: Deployment,
     /// Version of the server at start.
@@ -90,6 +89,6 @@ impl Postgres {
         if !self.single.is_open() {
             return Err(StoreError::Unavailable("the store is closed".into()));
         }
-        Ok(self.connector.connect().await?.0)
+        Ok(self.connections.connector.connect().await?.0)
     }
 }

@@ -65,7 +65,7 @@ impl Postgres {
         let mut connection = open::connect(&connector).await?;
         let deployment = open::prepare(&mut connection.client, options).await?;
         let version = open::setting(&connection.client, "server_version").await?;
-        let connections = Connections::new(&connector, process).await?;
+        let connections = Connections::new(connector, process).await?;
         let meter = Arc::<ReaderMeter>::default();
         let statements = [
             pets::STATEMENTS,
@@ -91,7 +91,6 @@ impl Postgres {
         )?;
         let (readers, key_readers) = (Arc::new(readers), Arc::new(key_readers));
         Ok(Self {
-            connector,
             connections,
             deployment,
             version,
@@ -138,7 +137,7 @@ impl Postgres {
 
     /// Waits until any process may have changed a key.
     pub async fn keys_changed(&self) {
-        self.connector.keys_changed.notified().await;
+        self.connections.connector.keys_changed.notified().await;
     }
 
     /// Fails unless the database answers and accepts writes.
