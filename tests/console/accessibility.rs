@@ -78,8 +78,7 @@ async fn reference_has_no_serious_axe_violation() {
     let (_service, browser) = Browser::with_service(Scripts::On).await;
     browser.run_on_each_page(&axe()).await;
     browser.open("/docs#tag/pets/POST/pets").await;
-    // Others wrote the code, so only these count.
-    let serious = ["serious", "critical"];
+    let serious = ["serious", "critical"]; // The reference is code of others, of which only these count.
     for screen in SCREENS {
         show(&browser, screen).await;
         reference::open_request(&browser, "pets/POST/pets").await;

@@ -31,7 +31,7 @@ pub struct Browser {
     _folder: tempfile::TempDir,
 }
 
-/// Whether pages may run scripts.
+/// Decides if pages may run scripts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Scripts {
     On,
@@ -55,7 +55,7 @@ impl Browser {
         let options = json!({
             "binary": BROWSER,
             // The sandbox does not work for root, and tests in a container run as root.
-            "args": ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"],
+            "args": ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"],
         });
         let wanted =
             json!({ "capabilities": { "alwaysMatch": { "browserName": "chrome", "goog:chromeOptions": options } } });
