@@ -5,13 +5,18 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method};
 
 use super::auth::Caller;
+use super::call::Call;
 use super::error::{ApiError, Code};
 use super::input::RequestBody;
-use super::operations::{Operation, Target};
+use super::openapi::Version;
+use super::operations::Operation::{self, *};
+use super::operations::Target;
 use super::response::Response;
-use super::simulation::Simulation;
+use super::simulation::{Simulation, respond_at_date};
 use super::state::Api;
+use super::{deprecation, health, messages, metrics, orders, pets, well_known};
 use crate::config::Listener;
+use crate::domain::Transition;
 
 impl Operation {
     /// Calls the operation, or simulates the failures that the request or its key asks for.
@@ -28,6 +33,45 @@ impl Operation {
             return Ok(Box::pin(simulation.call(self, api, head, body, caller)).await);
         }
         self.execute(api, head, body, caller).await
+    }
+
+    /// Executes the operation. If it needs an API key, runs the checks first. The error is the response of a failed check, or
+    /// of an operation that was rejected.
+    ///
+    /// The request is passed by reference, because every by-value argument is copied into each future on the call path.
+    /// The futures of rare operations are boxed to keep this one small.
+    pub async fn execute(
+        self,
+        api: &Api,
+        head: &Parts,
+        body: &mut impl RequestBody,
+        caller: &mut Caller<'_>,
+    ) -> Result<Response, ApiError> {
+        let mut check = async || Call::check(self, api, head, body, caller).await;
+        match self {
+            GetPet if self.is_removed(api.clock.recent()) => Err(deprecation::removed()),
+            ListPets => pets::list(&check().await?).await,
+            CreatePet => pets::create(&check().await?).await,
+            GetPet => pets::get(&check().await?).await,
+            ListOrders => orders::list(&check().await?).await,
+            PlaceOrder => orders::place(&check().await?).await,
+            GetOrder => Box::pin(orders::get(&check().await?)).await,
+            ApproveOrder => Box::pin(orders::change(&check().await?, caller.arrival, Transition::Approve)).await,
+            DeliverOrder => Box::pin(orders::change(&check().await?, caller.arrival, Transition::Deliver)).await,
+            CancelOrder => Box::pin(orders::change(&check().await?, caller.arrival, Transition::Cancel)).await,
+            SendMessage => messages::send(&check().await?).await,
+            ListMessages => Box::pin(messages::list(&check().await?)).await,
+            GetLiveness => Ok(health::live()),
+            GetReadiness => Box::pin(health::ready(api)).await,
+            GetMetrics => Ok(Box::pin(metrics::serve(api, &head.headers)).await),
+            GetApiCatalog => Ok(well_known::api_catalog(api, &head.headers)),
+            GetSecurityTxt => well_known::security_txt(api, &head.headers),
+            GetDocument | GetDocument30 => {
+                let version = if self == GetDocument { Version::V3_1 } else { Version::V3_0 };
+                let document = |now| api.documents.serve(version, now, &head.headers);
+                respond_at_date(api, &head.headers, caller, document)
+            }
+        }
     }
 
     /// Responds to a method that no operation at this operation's path has: 405, or 404 if all of them are removed.

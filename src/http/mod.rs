@@ -42,6 +42,7 @@ mod request_recorder;
 mod response;
 pub(crate) mod simulated;
 mod simulation;
+mod simulator;
 mod state;
 mod traffic;
 mod well_known;

@@ -1,22 +1,12 @@
-//! The operation table: every operation of the service, with its permission, id, methods, listener, path and handler.
+//! The operation table: every operation of the service, with its permission, id, methods, listener and path.
 //!
 //! Dispatch, 404, 405 and `Allow`, metrics labels, the scopes of idempotency keys, CORS and the tests read it. To add an
-//! operation, add a variant to [`Operation`], a row to [`TABLE`] and an arm to [`Operation::execute`].
+//! operation, add a variant to [`Operation`], a row to [`TABLE`] and an arm to `Operation::execute`, which calls the handler.
 
 use axum::http::Method;
-use axum::http::request::Parts;
 
-use super::auth::Caller;
-use super::call::Call;
-use super::error::ApiError;
-use super::input::{self, RequestBody};
-use super::openapi::Version;
-use super::response::Response;
-use super::simulation::respond_at_date;
-use super::state::Api;
-use super::{deprecation, health, messages, metrics, orders, pets, well_known};
+use super::input;
 use crate::config::Listener;
-use crate::domain::Transition;
 
 /// An operation of the service, in the order of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -72,47 +62,6 @@ static TABLE: [Row; 18] = [
     row(GetApiCatalog, Anyone, "getApiCatalog", GET, STORE, "/.well-known/api-catalog"),
     row(GetSecurityTxt, Anyone, "getSecurityTxt", GET, STORE, "/.well-known/security.txt"),
 ];
-
-impl Operation {
-    /// Executes the operation. If it needs an API key, runs the checks first. The error is the response of a failed check, or
-    /// of an operation that was rejected.
-    ///
-    /// The request is passed by reference, because every by-value argument is copied into each future on the call path.
-    /// The futures of rare operations are boxed to keep this one small.
-    pub async fn execute(
-        self,
-        api: &Api,
-        head: &Parts,
-        body: &mut impl RequestBody,
-        caller: &mut Caller<'_>,
-    ) -> Result<Response, ApiError> {
-        let mut check = async || Call::check(self, api, head, body, caller).await;
-        match self {
-            GetPet if self.is_removed(api.clock.recent()) => Err(deprecation::removed()),
-            ListPets => pets::list(&check().await?).await,
-            CreatePet => pets::create(&check().await?).await,
-            GetPet => pets::get(&check().await?).await,
-            ListOrders => orders::list(&check().await?).await,
-            PlaceOrder => orders::place(&check().await?).await,
-            GetOrder => Box::pin(orders::get(&check().await?)).await,
-            ApproveOrder => Box::pin(orders::change(&check().await?, caller.arrival, Transition::Approve)).await,
-            DeliverOrder => Box::pin(orders::change(&check().await?, caller.arrival, Transition::Deliver)).await,
-            CancelOrder => Box::pin(orders::change(&check().await?, caller.arrival, Transition::Cancel)).await,
-            SendMessage => messages::send(&check().await?).await,
-            ListMessages => Box::pin(messages::list(&check().await?)).await,
-            GetLiveness => Ok(health::live()),
-            GetReadiness => Box::pin(health::ready(api)).await,
-            GetMetrics => Ok(Box::pin(metrics::serve(api, &head.headers)).await),
-            GetApiCatalog => Ok(well_known::api_catalog(api, &head.headers)),
-            GetSecurityTxt => well_known::security_txt(api, &head.headers),
-            GetDocument | GetDocument30 => {
-                let version = if self == GetDocument { Version::V3_1 } else { Version::V3_0 };
-                let document = |now| api.documents.serve(version, now, &head.headers);
-                respond_at_date(api, &head.headers, caller, document)
-            }
-        }
-    }
-}
 
 /// The permission that an operation requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

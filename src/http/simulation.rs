@@ -1,14 +1,10 @@
 //! Failures that clients request, to test how they handle them. On staging only.
 
-use std::convert::Infallible;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::http::header::{LOCATION, RETRY_AFTER, VARY};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
-use quick_cache::sync::Cache;
 
 use super::auth::Caller;
 use super::deprecation::{self, REMOVED_AT};
@@ -21,25 +17,12 @@ use super::preferences::{Dropped, OF_PROXIES, Preference, Preferences};
 use super::rate_limit::{Quota, RATE_LIMIT, RATE_LIMIT_POLICY};
 use super::response::{Response, with_content_type};
 use super::simulated::Simulated;
+use super::simulator::Simulator;
 use super::state::Api;
-use crate::domain::{AccountId, Invalid, KeyId, Timestamp};
+use crate::domain::{Invalid, Timestamp};
 
 /// The status of a connection that was closed without a response, for the log and the metrics. nginx uses it too.
 const NO_RESPONSE: u16 = 444;
-
-/// Maximum number of counters. If more keys are in use, the count of a rare one may begin again.
-const COUNTERS: usize = 10_000;
-
-/// Requests with `rate` or `every` since the start: those of one key, or of a user of the console, and perhaps of one
-/// operation.
-#[derive(Debug)]
-pub struct Simulator(Cache<(AccountId, Option<KeyId>, Option<Operation>), Arc<AtomicU64>>);
-
-impl Simulator {
-    pub fn new() -> Self {
-        Self(Cache::new(COUNTERS))
-    }
-}
 
 /// The simulation that a request gets.
 #[derive(Debug, Default)]
@@ -104,11 +87,7 @@ impl Simulation {
             input::check_declared_body(headers)?;
             return Err(ApiError::invalid_value("Prefer", &invalid));
         }
-        let number = || {
-            let Ok(earlier) =
-                simulator.0.get_or_insert_with(&(account, caller.key, only), || Ok::<_, Infallible>(Arc::default()));
-            earlier.fetch_add(1, Ordering::Relaxed)
-        };
+        let number = || simulator.count((account, caller.key, only));
         let is_chosen = !is_for_another && (!preferences.is_partial() || preferences.choose(number()));
         Ok(is_chosen.then(|| Self::by(preferences, operation, &head.method, now)).filter(|it| !it.applied.is_empty()))
     }

@@ -11,7 +11,7 @@ use super::page_cache::PageCache;
 use super::pet_counts::PetCounts;
 use super::rate_limit::RateLimits;
 use super::request_history::RequestHistory;
-use super::simulation::Simulator;
+use super::simulator::Simulator;
 use super::traffic::Traffic;
 use crate::clock::Clock;
 use crate::config::{Addresses, Network, ServiceSettings, SimulationMode};
