@@ -28,9 +28,9 @@ use super::input::RequestBody;
 use super::operations::Operation::{self, GetPet};
 use super::operations::Target;
 use super::recorded_request::RecordedRequest;
+use super::recording::Unanswered;
 use super::request_id::{X_REQUEST_ID, new_request_id, request_id};
-use super::request_record::{RequestRecord, log_cause};
-use super::request_recorder::Unanswered;
+use super::request_telemetry::{RequestTelemetry, log_cause};
 use super::response::{self, Sent};
 use super::state::Api;
 use crate::config::{BaseUrl, Listener};
@@ -109,7 +109,7 @@ impl ListenerService {
         async move {
             let api = &self.api;
             let target = Target::of(self.listener, &head.method, head.uri.path());
-            let record = self.begin(&head, peer, target);
+            let telemetry = self.begin(&head, peer, target);
             let origin = self.cors.as_ref().and_then(|cors| cors.allowed_origin(&head.headers));
             let arrival = Arrival { peer, request_id: request_id(&head.headers) };
             let mut caller = Caller::unknown(&arrival);
@@ -130,7 +130,7 @@ impl ListenerService {
                         target: (self.listener, Some(operation)),
                         head: &head,
                         caller: &mut caller,
-                        record: &record,
+                        telemetry: &telemetry,
                     };
                     let call = operation.call(api, &head, &mut body, unanswered.caller);
                     let called = AssertUnwindSafe(call).catch_unwind().await;
@@ -147,7 +147,7 @@ impl ListenerService {
                     answered.unwrap_or_else(|panic| of_panic(&*panic).answer().map(Either::Left))
                 }
             };
-            let took = record.end(api, target.at_path(), &caller, &mut response);
+            let took = telemetry.end(api, target.at_path(), &caller, &mut response);
             self.write_headers(target, &caller, origin, response.headers_mut());
             let mut simulated = caller.simulated;
             if !simulated.as_ref().is_some_and(|simulated| simulated.is_of_proxy) {
@@ -164,10 +164,10 @@ impl ListenerService {
         }
     }
 
-    fn begin(&self, head: &Parts, peer: IpAddr, target: Target) -> RequestRecord<'_> {
+    fn begin(&self, head: &Parts, peer: IpAddr, target: Target) -> RequestTelemetry<'_> {
         let is_logged = self.logs_requests || tracing::enabled!(tracing::Level::DEBUG);
         let tracer = self.tracer.as_ref().filter(|_| !target.at_path().is_some_and(Operation::is_health_check));
-        RequestRecord::begin(&self.api, head, peer, is_logged, tracer)
+        RequestTelemetry::begin(&self.api, head, peer, is_logged, tracer)
     }
 
     /// Decides who responds to a request.

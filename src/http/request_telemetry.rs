@@ -1,4 +1,4 @@
-//! The account of a request: its metrics, its trace and its log line.
+//! The telemetry of a request: its metrics, its trace and its log line.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -17,14 +17,14 @@ use crate::telemetry::request_log::RequestLogEntry;
 use crate::telemetry::traces::{Recording, Tracer};
 
 /// A request from its head to its response. Dropped before [`Self::end`], it was abandoned by its client.
-pub struct RequestRecord<'s> {
+pub struct RequestTelemetry<'s> {
     in_progress: RequestInProgress<'s>,
-    /// Boxed, as is the log entry, because most requests have neither, and this record is moved.
+    /// Boxed, as is the log entry, because most requests have neither, and this value is moved.
     span: Option<Box<Recording<'s>>>,
     log_entry: Option<Box<RequestLogEntry>>,
 }
 
-impl<'s> RequestRecord<'s> {
+impl<'s> RequestTelemetry<'s> {
     pub fn begin(api: &'s Api, head: &Parts, peer: IpAddr, is_logged: bool, tracer: Option<&'s Tracer>) -> Self {
         let in_progress = api.traffic.begin(&head.method);
         let log_entry = is_logged.then(|| {

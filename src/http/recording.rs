@@ -16,7 +16,7 @@ use super::idempotency::IDEMPOTENT_REPLAYED;
 use super::operations::Operation;
 use super::recorded_request::{Exchange, LISTED, Loss, RecordedError, RecordedRequest, SHOWN, Sender, Text};
 use super::request_id::X_REQUEST_ID;
-use super::request_record::RequestRecord;
+use super::request_telemetry::RequestTelemetry;
 use super::response;
 use super::simulated::Simulated;
 use super::state::Api;
@@ -99,7 +99,7 @@ pub struct Unanswered<'r, 'a> {
     pub target: (Listener, Option<Operation>),
     pub head: &'r Parts,
     pub caller: &'r mut Caller<'a>,
-    pub record: &'r RequestRecord<'r>,
+    pub telemetry: &'r RequestTelemetry<'r>,
 }
 
 impl Unanswered<'_, '_> {
@@ -111,7 +111,7 @@ impl Unanswered<'_, '_> {
 impl Drop for Unanswered<'_, '_> {
     fn drop(&mut self) {
         if let Some(recorded) = RecordedRequest::begin(self.api, self.target, self.head, self.caller, None) {
-            recorded.store(self.api, self.record.elapsed(), Some(&self.caller.arrival.request_id));
+            recorded.store(self.api, self.telemetry.elapsed(), Some(&self.caller.arrival.request_id));
         }
     }
 }
