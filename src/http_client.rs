@@ -4,8 +4,9 @@ use std::io;
 use std::time::Duration;
 
 use axum::http::header::HOST;
+use axum::http::response::Parts;
 use axum::http::uri::{PathAndQuery, Uri};
-use axum::http::{HeaderMap, HeaderValue, Request, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, Request};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
@@ -46,12 +47,6 @@ struct Connection {
     opened_at: Instant,
 }
 
-/// The head of a response.
-pub struct Response {
-    pub status: StatusCode,
-    pub headers: HeaderMap,
-}
-
 impl Client {
     /// Creates a client that ignores user information in `url`.
     pub fn new(url: &Uri, tls: Option<TlsConnector>) -> Result<Self, String> {
@@ -67,10 +62,10 @@ impl Client {
         })
     }
 
-    /// Sends a request. Fails if the head of the response does not arrive within `limit`.
+    /// Sends a request, and returns the head of the response. Fails if it does not arrive within `limit`.
     ///
     /// Repeats it once if a connection that was kept fails, because the server may have closed it at the same time.
-    pub async fn post(&self, headers: HeaderMap, body: Bytes, limit: Duration) -> io::Result<Response> {
+    pub async fn post(&self, headers: HeaderMap, body: Bytes, limit: Duration) -> io::Result<Parts> {
         let exchange = async {
             if let Some(kept) = self.kept().await
                 && let Ok(exchanged) = self.exchange(kept, headers.clone(), body.clone()).await
@@ -85,7 +80,7 @@ impl Client {
         if let Ok(Ok(_)) = timeout(BODY_TIMEOUT, Limited::new(body, MAX_RESPONSE).collect()).await {
             self.idle.lock().push(connection);
         }
-        Ok(Response { status: head.status, headers: head.headers })
+        Ok(head)
     }
 
     /// Takes a connection that is still open.

@@ -44,7 +44,7 @@ impl Backups {
         thread::Builder::new().name("backups".into()).spawn(move || {
             if let Store::Sqlite(database) = &*store {
                 let status = database.backups();
-                status.scheduled(schedule.every);
+                status.every.get_or_init(|| schedule.every);
                 // The schedule continues from the last backup of an earlier process.
                 if let Some((at, newest)) = made(&schedule.folder).ok().and_then(|mut made| made.pop()) {
                     status.succeeded(at, newest.metadata().map_or(0, |file| file.len()));
@@ -88,7 +88,7 @@ fn follow(schedule: &Schedule, status: &BackupStatus, clock: &Clock, stopped: &R
             }
             Err(_) if is_stopped(stopped) => return,
             Err(error) => {
-                status.failed();
+                status.failures.increment();
                 tracing::error!(%error, "backup failed");
                 RETRY.min(schedule.every)
             }
@@ -205,7 +205,7 @@ mod tests {
             names.push(file.to_owned());
             Ok(Copied { deployment: Deployment::Staging, bytes: 4 })
         });
-        assert_eq!((attempts, status.failures(), status.last_bytes()), (9, 4, 4));
+        assert_eq!((attempts, status.failures.get(), status.last_bytes()), (9, 4, 4));
         let mut made_last = names.split_off(names.len() - 2);
         made_last.sort();
         assert_eq!(files(folder.path()), made_last);

@@ -3,7 +3,7 @@
 use axum::http::StatusCode;
 
 use super::form::Form;
-use crate::domain::IdempotencyKey;
+use crate::domain::{IdempotencyKey, random};
 
 /// The `Idempotency-Key` of the API call that a form makes. It is generated with the page and hidden in the form, so
 /// that reloading the next page, which sends the form again, replays the first response.
@@ -13,9 +13,7 @@ impl RequestKey {
     pub const FIELD: &'static str = "idempotencyKey";
 
     pub fn generate() -> Self {
-        let mut random = [0; 16];
-        getrandom::fill(&mut random).expect("the operating system has random bytes");
-        Self(uuid::Builder::from_random_bytes(random).into_uuid().to_string())
+        Self(uuid::Builder::from_random_bytes(random()).into_uuid().to_string())
     }
 
     /// Returns the key of a form. Generates one if there is none, which no form of ours omits.

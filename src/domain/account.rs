@@ -5,7 +5,7 @@ use std::collections::TryReserveError;
 use argon2::password_hash::phc::{Output, ParamsString, Salt};
 use argon2::{Algorithm, Argon2, Block, Params, PasswordHash, Version};
 
-use super::api_key::push_random;
+use super::random::push_random;
 use super::{Invalid, Secret, Timestamp};
 
 /// Id of an account, unique within its database.

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
+use super::random::{BASE62, push_random};
 use super::{
     AccountId, Deployment, Direction, Email, Invalid, PageLimit, PageQuery, Role, Secret, Timestamp, check_text,
 };
 
-const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 const PREFIX: usize = "pet_live_".len();
 const RANDOM: usize = 32;
 const CHECKSUM: usize = 6;
@@ -224,18 +224,6 @@ impl KeyRecord {
     }
 }
 
-/// Appends `length` base62 characters from the operating system's random bytes.
-pub(super) fn push_random(text: &mut String, length: usize) {
-    let end = text.len() + length;
-    while text.len() < end {
-        let mut bytes = [0; RANDOM];
-        getrandom::fill(&mut bytes).expect("the operating system has random bytes");
-        // 248 is the largest multiple of 62 below 256. Using bytes from 248 up would favour the first characters.
-        let fair = bytes.iter().filter(|&&byte| byte < 248).map(|byte| char::from(ALPHABET[usize::from(byte % 62)]));
-        text.extend(fair.take(end - text.len()));
-    }
-}
-
 const fn prefix(deployment: Deployment) -> &'static str {
     match deployment {
         Deployment::Production => "pet_live_",
@@ -248,7 +236,7 @@ fn checksum(random: &[u8]) -> [u8; CHECKSUM] {
     let mut rest = crc32fast::hash(random);
     let mut digits = [0; CHECKSUM];
     for digit in digits.iter_mut().rev() {
-        *digit = ALPHABET[(rest % 62) as usize];
+        *digit = BASE62[(rest % 62) as usize];
         rest /= 62;
     }
     digits
@@ -288,7 +276,7 @@ mod tests {
         assert_eq!(&checksum(b"123456789"), b"3jZRME");
         let value = b"3jZRME"
             .iter()
-            .fold(0_u64, |sum, digit| sum * 62 + ALPHABET.iter().position(|c| c == digit).unwrap() as u64);
+            .fold(0_u64, |sum, digit| sum * 62 + BASE62.iter().position(|c| c == digit).unwrap() as u64);
         assert_eq!(value, 0xCBF4_3926);
     }
 }

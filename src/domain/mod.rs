@@ -9,6 +9,7 @@ pub mod order;
 pub mod outbox;
 pub mod page;
 pub mod pet;
+mod random;
 pub mod sample_animals;
 mod secret;
 pub mod session;
@@ -24,6 +25,7 @@ pub use order::{NewOrder, Order, OrderClerk, OrderQuery, OrderStatus, OrderTrans
 pub use outbox::{MessageQuery, MessageRecord, MessageState, TrackedMessage};
 pub use page::{Direction, PageLimit, PageQuery};
 pub use pet::{NewPet, Pet, PetName, PetQuery, PetStatus, StatusCounts};
+pub use random::random;
 pub use sample_animals::sample_animals;
 pub use secret::Secret;
 pub use session::{Session, SessionHash, SessionToken};

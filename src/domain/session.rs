@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-use super::{AccountId, Email, Role, Secret, Timestamp};
+use super::{AccountId, Email, Role, Secret, Timestamp, random};
 
 /// Time without use after which a session ends.
 pub const IDLE: Duration = Duration::from_hours(2);
@@ -25,9 +25,7 @@ pub struct SessionToken(Secret);
 
 impl SessionToken {
     pub fn generate() -> Self {
-        let mut random = [0; 16];
-        getrandom::fill(&mut random).expect("the operating system has random bytes");
-        Self(Secret::new(format!("{:032x}", u128::from_ne_bytes(random))))
+        Self(Secret::new(format!("{:032x}", u128::from_ne_bytes(random()))))
     }
 
     /// Returns the hash by which to look up a presented token. `None` if `presented` is not well-formed.

@@ -102,7 +102,7 @@ fn store(meters: &Meters<'_>, out: &mut Exposition) {
 
 /// Scheduled backups, if there is a schedule.
 fn backups(status: Option<&BackupStatus>, out: &mut Exposition) {
-    let Some((status, every)) = status.and_then(|status| Some((status, status.every()?))) else { return };
+    let Some((status, every)) = status.and_then(|status| Some((status, status.every.get()?))) else { return };
     out.gauge("petstore_backup_interval_seconds", "Interval between scheduled backups.")
         .sample(&[], every.as_secs_f64());
     let last = status.last_success().map_or(0, |at| at.as_milliseconds() / 1_000);
@@ -112,7 +112,7 @@ fn backups(status: Option<&BackupStatus>, out: &mut Exposition) {
     )
     .sample(&[], last);
     out.gauge("petstore_backup_last_size_bytes", "Size of the newest backup.").sample(&[], status.last_bytes());
-    out.counter("petstore_backup_failures_total", "Failed backups.").sample(&[], status.failures());
+    out.counter("petstore_backup_failures_total", "Failed backups.").sample(&[], status.failures.get());
 }
 
 /// The caches of API keys and pages.

@@ -117,13 +117,13 @@ async fn backup_age_is_reported_with_a_schedule() {
     let status = service.store.backups().unwrap();
     assert!(!service.metrics().await.body.contains("petstore_backup"), "no schedule, no metric");
 
-    status.scheduled(Duration::from_secs(3_600));
+    status.every.set(Duration::from_secs(3_600)).unwrap();
     let scraped = service.metrics().await;
     assert_eq!(scraped.metric("petstore_backup_interval_seconds"), 3_600.0);
     assert_eq!(scraped.metric("petstore_backup_last_success_timestamp_seconds"), 0.0, "no backup yet");
 
     status.succeeded(NOW, 4_096);
-    status.failed();
+    status.failures.increment();
     let scraped = service.metrics().await;
     assert_eq!(scraped.metric("petstore_backup_last_success_timestamp_seconds"), 1_795_167_000.0);
     assert_eq!(scraped.metric("petstore_backup_last_size_bytes"), 4_096.0);
@@ -134,7 +134,7 @@ async fn backup_age_is_reported_with_a_schedule() {
 async fn documentation_matches_the_metrics() {
     let documented: BTreeMap<_, _> = include_str!("../../docs/metrics.md").lines().filter_map(row).collect();
     let sqlite = Service::start().await;
-    sqlite.store.backups().unwrap().scheduled(Duration::from_secs(3_600));
+    sqlite.store.backups().unwrap().every.set(Duration::from_secs(3_600)).unwrap();
     let postgres = Service::start_on_postgresql().await;
     postgres.api.relay_by(Arc::default());
 

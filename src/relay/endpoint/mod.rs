@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, USER_AGENT};
+use axum::http::response::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -17,7 +18,7 @@ use futures_util::stream::FuturesUnordered;
 use super::{Broker, Published, Stream};
 use crate::clock::Clock;
 use crate::domain::{Deployment, Message, Timestamp};
-use crate::http_client::{Client, Response};
+use crate::http_client::Client;
 use crate::representation::message_json;
 use crate::tls;
 use delays::Delays;
@@ -136,7 +137,7 @@ impl Deliveries {
         headers
     }
 
-    fn result(&self, response: &Response) -> Result<(), Failure> {
+    fn result(&self, response: &Parts) -> Result<(), Failure> {
         let why = format!("status {}", response.status);
         match response.status {
             status if status.is_success() => Ok(()),

@@ -21,6 +21,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Version};
 use tokio::sync::mpsc;
 
+use crate::domain::random;
 use crate::telemetry::metrics::Counter;
 use crate::telemetry::trace_context::{SpanId, TraceId, TraceParent};
 pub use export::Exporting;
@@ -91,14 +92,14 @@ impl Tracer {
     pub fn begin(&self, request: &Parts) -> Option<Recording<'_>> {
         let path = request.uri.path();
         let parent = TraceParent::of(&request.headers);
-        let trace = parent.map_or_else(|| TraceId(random(u128::from_ne_bytes)), |parent| parent.trace);
+        let trace = parent.map_or_else(|| TraceId(u128::from_ne_bytes(random())), |parent| parent.trace);
         if !self.sampler.takes(trace, parent.map(|parent| parent.sampled)) {
             return None;
         }
         let header = |name: HeaderName| request.headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
         let span = Span {
             trace,
-            id: SpanId(random(u64::from_ne_bytes).max(1)),
+            id: SpanId(u64::from_ne_bytes(random()).max(1)),
             parent: parent.map(|parent| parent.span),
             // The trace state is kept whole or not at all, because a part of it would be wrong.
             state: parent.and(header(TRACESTATE)).filter(|state| state.len() <= MOST_BYTES).map(Into::into),
@@ -146,10 +147,4 @@ impl Drop for Recording<'_> {
 /// Returns the beginning of a text, up to the maximum length.
 fn beginning(text: &str) -> String {
     text[..text.floor_char_boundary(MOST_BYTES)].to_owned()
-}
-
-fn random<const BYTES: usize, T>(number: impl Fn([u8; BYTES]) -> T) -> T {
-    let mut random = [0; BYTES];
-    getrandom::fill(&mut random).expect("the operating system has random bytes");
-    number(random)
 }

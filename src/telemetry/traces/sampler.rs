@@ -50,6 +50,7 @@ impl Sampler {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::random;
 
     #[test]
     fn parent_decides_for_parent_based_samplers_only() {
@@ -82,7 +83,7 @@ mod tests {
     #[test]
     fn ratio_records_its_share() {
         let sampler = Sampler::named("traceidratio", Some("0.25")).unwrap();
-        let taken = (0..10_000).filter(|_| sampler.takes(TraceId(super::super::random(u128::from_ne_bytes)), None));
+        let taken = (0..10_000).filter(|_| sampler.takes(TraceId(u128::from_ne_bytes(random())), None));
         let taken = taken.count();
         // Eight standard deviations of 43.
         assert!((2_150..=2_850).contains(&taken), "{taken}");
