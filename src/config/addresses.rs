@@ -138,31 +138,26 @@ impl Addresses {
         origins
     }
 
-    /// Returns the addresses by which the client of a request to the store listener reaches the service. A listener that
-    /// is bound to every address and has no configured base URL gets the host in `Host`.
+    /// Returns the addresses by which the client of a request to `listener` reaches the service. A listener that is bound to
+    /// every address and has no configured base URL gets the host in `Host`.
     ///
     /// A cached response that depends on `Host` does not reach clients of other hosts, because `Host` is part of the
     /// cache key (RFC 9111, section 2).
-    pub fn reached_by(self: &Arc<Self>, request: &HeaderMap) -> Arc<Self> {
+    pub fn reached_by(self: &Arc<Self>, listener: Listener, request: &HeaderMap) -> Arc<Self> {
         let any_host = self.base_url.is_at_any_host() || self.messages_base_url.is_at_any_host();
         let Some(authority) = any_host.then(|| named_host(request)).flatten() else { return Arc::clone(self) };
         let mut reached = Self::clone(self);
-        if self.base_url.is_at_any_host() {
-            // The port is that of the request, because a container's host may map ports.
-            reached.base_url.url = format!("{}://{authority}/v1", self.scheme);
-        }
-        if let Some(port) = self.messages_base_url.port_at_any_host {
-            reached.messages_base_url.url = format!("{}://{}:{port}/v1", self.scheme, authority.host());
+        for (of, base) in
+            [(Listener::Store, &mut reached.base_url), (Listener::Messages, &mut reached.messages_base_url)]
+        {
+            match base.port_at_any_host {
+                // The port is that of the request, because a container's host may map ports.
+                Some(_) if of == listener => base.url = format!("{}://{authority}/v1", self.scheme),
+                Some(port) => base.url = format!("{}://{}:{port}/v1", self.scheme, authority.host()),
+                None => {}
+            }
         }
         Arc::new(reached)
-    }
-
-    /// Returns the origin of the store's pages for a client that sends this request to the messages listener. `None` if it
-    /// does not depend on the client.
-    pub fn store_origin_beside(&self, request: &HeaderMap) -> Option<String> {
-        let port = self.base_url.port_at_any_host?;
-        let url = format!("{}://{}:{port}/v1", self.scheme, named_host(request)?.host());
-        Some(BaseUrl { url, port_at_any_host: None }.origin())
     }
 }
 
@@ -198,9 +193,9 @@ mod tests {
         })
     }
 
-    fn reached(addresses: &Arc<Addresses>, host: &str) -> [String; 2] {
+    fn reached(addresses: &Arc<Addresses>, listener: Listener, host: &str) -> [String; 2] {
         let request = HeaderMap::from_iter([(HOST, host.parse().unwrap())]);
-        let reached = addresses.reached_by(&request);
+        let reached = addresses.reached_by(listener, &request);
         [reached.base_url.as_str().to_owned(), reached.messages_base_url.as_str().to_owned()]
     }
 
@@ -220,10 +215,15 @@ mod tests {
             ("192.0.2.7", ["http://192.0.2.7/v1", "http://192.0.2.7:8081/v1"]),
             ("[2001:db8::7]:8080", ["http://[2001:db8::7]:8080/v1", "http://[2001:db8::7]:8081/v1"]),
         ] {
-            assert_eq!(reached(&any, host), url, "{host}");
+            assert_eq!(reached(&any, Listener::Store, host), url, "{host}");
         }
+        let beside = ["http://shop.example:8080/v1", "http://shop.example:9091/v1"];
+        assert_eq!(reached(&any, Listener::Messages, "shop.example:9091"), beside);
         let one = addresses("192.0.2.1:8080", "192.0.2.1:8081");
-        assert_eq!(reached(&one, "evil.example"), ["http://192.0.2.1:8080/v1", "http://192.0.2.1:8081/v1"]);
+        assert_eq!(
+            reached(&one, Listener::Store, "evil.example"),
+            ["http://192.0.2.1:8080/v1", "http://192.0.2.1:8081/v1"]
+        );
     }
 
     #[test]
@@ -234,7 +234,7 @@ mod tests {
             "", ":8080", "a:", "a:x", "a:+1", "a:65536", "user@a", "a@a", "a'b", "a;b", "a,b", "a%41", "a*", "[::1",
             "[a]", "::1", "a b", "a/b", "<a>",
         ] {
-            assert_eq!(reached(&any, host), loopback, "{host}");
+            assert_eq!(reached(&any, Listener::Store, host), loopback, "{host}");
         }
     }
 

@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::form::Form;
 use super::{Console, SECTIONS};
-use crate::config::Addresses;
+use crate::config::{Addresses, Listener};
 use crate::domain::session::SessionHash;
 use crate::domain::{Actor, Email, Session, SessionToken};
 use crate::http::Api;
@@ -46,7 +46,7 @@ impl CurrentUser {
         Self {
             console: Arc::clone(console),
             root: if depth == 0 { "./".to_owned() } else { "../".repeat(depth) },
-            addresses: console.api.addresses.reached_by(headers),
+            addresses: console.api.addresses.reached_by(Listener::Store, headers),
             client: Arrival { peer: client, ..arrival.clone() },
             notice: notice(uri),
             session: None,

@@ -92,7 +92,7 @@ impl Operation {
 impl Api {
     /// The error for a path that `listener` does not have. If another listener has it, the message names its address.
     pub fn path_not_found(&self, listener: Listener, request: &HeaderMap, path: &str) -> ApiError {
-        let addresses = self.addresses.reached_by(request);
+        let addresses = self.addresses.reached_by(listener, request);
         let (other, address) = match listener {
             Listener::Store => (Listener::Messages, &addresses.messages_base_url),
             Listener::Messages => (Listener::Store, &addresses.base_url),

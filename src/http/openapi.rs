@@ -14,7 +14,7 @@ use super::deprecation::REMOVED_AT;
 use super::file::File;
 use super::openapi_3_0;
 use super::response::Response;
-use crate::config::{Addresses, BaseUrl};
+use crate::config::{Addresses, BaseUrl, Listener};
 use crate::domain::{Deployment, Timestamp};
 
 /// The document as it is written: that of a production service at `ROOT`.
@@ -66,12 +66,12 @@ impl Documents {
     pub fn serve(&self, version: Version, now: Timestamp, request: &HeaderMap) -> Response {
         let kept = &self.documents[version as usize][usize::from(now >= REMOVED_AT)];
         let text = |addresses: &Addresses| document(addresses, self.deployment, now, version);
-        let addresses = self.addresses.reached_by(request);
+        let addresses = self.addresses.reached_by(Listener::Store, request);
         let response = if Arc::ptr_eq(&addresses, &self.addresses) {
             kept.own.get_or_init(|| File::new(JSON, text(&self.addresses))).respond(request)
         } else {
             let template = kept.at_any_host.get_or_init(|| {
-                let stand_in = self.addresses.reached_by(&HeaderMap::from_iter([(HOST, STAND_IN)]));
+                let stand_in = self.addresses.reached_by(Listener::Store, &HeaderMap::from_iter([(HOST, STAND_IN)]));
                 let text = text(&stand_in);
                 Template { version: Sha256::digest(&text).to_vec(), text, stand_in }
             });

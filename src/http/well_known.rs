@@ -9,10 +9,10 @@ use serde_json::json;
 
 use super::error::ApiError;
 use super::file::File;
-use super::operations::Operation::{GetApiCatalog, GetSecurityTxt};
+use super::operations::Operation::{GetApiCatalog, GetDocument, GetDocument30, GetSecurityTxt};
 use super::response::Response;
 use super::state::Api;
-use crate::config::BaseUrl;
+use crate::config::{BaseUrl, Listener};
 
 /// A linkset (RFC 9264) with the profile of API catalogs.
 const LINKSET: &str = r#"application/linkset+json; profile="https://www.rfc-editor.org/info/rfc9727""#;
@@ -39,12 +39,13 @@ pub fn security_txt(api: &Api, request: &HeaderMap) -> Result<Response, ApiError
 
 /// Returns the addresses of the APIs, their descriptions and their health checks (RFC 9727).
 pub fn api_catalog(api: &Api, request: &HeaderMap) -> Response {
-    let addresses = api.addresses.reached_by(request);
+    let addresses = api.addresses.reached_by(Listener::Store, request);
     let store = addresses.base_url.root();
+    let documents = [GetDocument, GetDocument30].map(|document| format!("{store}{}", document.path()));
     let describe = |api: &BaseUrl| {
         json!({
             "anchor": api.as_str(),
-            "service-desc": [{ "href": format!("{store}/openapi.json"), "type": "application/json" }],
+            "service-desc": documents.each_ref().map(|href| json!({ "href": href, "type": "application/json" })),
             "service-doc": [{ "href": format!("{store}/docs"), "type": "text/html" }],
             "status": [{ "href": format!("{}/readyz", api.root()), "type": "application/json" }],
         })

@@ -27,8 +27,11 @@ async fn catalog_names_addresses_that_respond() {
     for (api, root) in [(&linkset[1], &store), (&linkset[2], &messages)] {
         assert_eq!(api["anchor"], format!("{root}/v1"));
         assert_eq!(api["status"][0]["href"], format!("{root}/readyz"));
-        for relation in ["service-desc", "service-doc", "status"] {
-            let (target, kind) = (&api[relation][0]["href"], api[relation][0]["type"].as_str().unwrap());
+        let links = |relation| api[relation].as_array().unwrap().iter().map(move |link| (relation, link));
+        let links: Vec<_> = ["service-desc", "service-doc", "status"].into_iter().flat_map(links).collect();
+        assert_eq!(links.len(), 4, "two versions of the document, its page and the health check: {api}");
+        for (relation, link) in links {
+            let (target, kind) = (&link["href"], link["type"].as_str().unwrap());
             let answer = follow(target).send().await;
             assert_eq!(answer.status(), 200, "{relation}: {target}");
             assert!(answer.header("content-type").unwrap().starts_with(kind), "{relation}: {}", answer.shown());
