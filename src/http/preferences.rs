@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use axum::http::{Method, StatusCode};
 use jiff::civil::Date;
-use jiff::tz::TimeZone;
 
 use super::error::Code;
 use super::input::{abridge, integer};
@@ -122,15 +121,15 @@ fn share(value: &str) -> Option<f64> {
     value.parse().ok().filter(|share| is_plain && (0.0..=1.0).contains(share))
 }
 
-/// The start of a day in UTC.
-fn midnight(day: Date) -> Option<Timestamp> {
-    let midnight = day.to_zoned_datetime(TimeZone::UTC).ok()?.timestamp();
-    Some(Timestamp::from_milliseconds(midnight.as_millisecond()))
+/// The start of a day in UTC. jiff's timestamps end before that of 9999-12-31.
+fn midnight(day: Date) -> Timestamp {
+    let since_1970 = day.duration_since(jiff::civil::date(1970, 1, 1));
+    Timestamp::from_milliseconds(since_1970.as_secs() * 1_000)
 }
 
 /// Returns whether a day has ended. A removed operation stays removed, so such a date has no effect.
 fn has_passed(day: Date, now: Timestamp) -> bool {
-    midnight(day).is_none_or(|midnight| midnight.plus(Duration::from_hours(24)) <= now)
+    midnight(day).plus(Duration::from_hours(24)) <= now
 }
 
 /// The preferences of a request, or those of its key.
@@ -223,7 +222,7 @@ impl Preferences {
     /// The day by which a request at `now` is answered.
     pub fn day(&self, now: Timestamp) -> Option<Timestamp> {
         self.find(|it| match it {
-            Preference::Date(day) if !has_passed(*day, now) => midnight(*day),
+            Preference::Date(day) if !has_passed(*day, now) => Some(midnight(*day)),
             _ => None,
         })
     }

@@ -186,6 +186,8 @@ async fn date_simulates_the_day_of_the_removal() {
     let removed = on(Operation::GetPet, "2030-12-05").send().await;
     assert_eq!((removed.code().as_str(), applied(&removed)), ("operation_removed", "date=2030-12-05"));
     assert_eq!(removed.header("deprecation"), Some("@1795132800"));
+    let never = on(Operation::GetPet, "9999-12-31").send().await;
+    assert_eq!((never.status(), applied(&never)), (410, "date=9999-12-31"));
     let before = on(Operation::GetPet, "2030-12-04").send().await;
     assert_eq!((before.status(), applied(&before)), (200, "date=2030-12-04"));
     let without_key = service.request("GET", "/v1/pets/1").header("prefer", "date=2030-12-05").send().await;
