@@ -192,8 +192,9 @@ fn is_https(console: &Console) -> bool {
 }
 
 fn cookie<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
-    let pairs = headers.get_all(COOKIE).iter().filter_map(|cookies| cookies.to_str().ok());
-    pairs.flat_map(|cookies| cookies.split(';')).find_map(|pair| {
+    // As bytes, because another site's cookie, which need not be ASCII, must not hide this one.
+    let pairs = headers.get_all(COOKIE).iter().flat_map(|cookies| cookies.as_bytes().split(|byte| *byte == b';'));
+    pairs.filter_map(|pair| str::from_utf8(pair).ok()).find_map(|pair| {
         let (found, value) = pair.trim().split_once('=')?;
         (found == name).then_some(value)
     })

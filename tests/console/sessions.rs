@@ -31,6 +31,8 @@ async fn cookie_is_hidden_from_scripts_and_other_sites() {
             let cookie = answer.header("set-cookie").unwrap();
             let token = cookie.strip_prefix(name).unwrap().strip_suffix(&attributes).unwrap();
             assert!(token.len() == 32 && token.bytes().all(|byte| byte.is_ascii_hexdigit()), "{cookie}");
+            let beside = format!("other=ü; {name}{token}");
+            assert!(ConsoleUser { cookie: Some(beside), ..ada }.is_signed_in().await, "beside another site's cookie");
         }
     }
 }
