@@ -2,6 +2,7 @@
 
 use super::sample_request::shell_quoted;
 use crate::http::recorded_request::Exchange;
+use crate::http::recording::NOT_JSON;
 use crate::http::redaction::HIDDEN;
 
 /// Headers that curl writes itself, or that proxies add, and the id, which must be new.
@@ -14,7 +15,8 @@ const OMITTED: [&str; 13] = [
 /// address of the listener. `None` if the request is not kept completely.
 pub fn command(root: &str, exchange: &Exchange) -> Option<String> {
     let body = exchange.bodies.as_ref().map(|[request, _]| request)?;
-    if exchange.request_head.is_cut || body.is_cut || body.text.contains(char::REPLACEMENT_CHARACTER) {
+    let is_replaced = *body.text == *NOT_JSON || body.text.contains(char::REPLACEMENT_CHARACTER);
+    if exchange.request_head.is_cut || body.is_cut || is_replaced {
         return None;
     }
     let mut lines = exchange.request_head.text.lines();
@@ -71,6 +73,7 @@ mod tests {
     fn request_that_is_not_kept_as_it_was_has_no_command() {
         assert!(command("http://a", &exchange("POST /v1/pets HTTP/1.1", "{}")).is_some());
         assert_eq!(command("http://a", &exchange("POST /v1/pets HTTP/1.1", "{\u{fffd}}")), None);
+        assert_eq!(command("http://a", &exchange("POST /v1/pets HTTP/1.1", NOT_JSON)), None);
         assert_eq!(command("http://a", &exchange("OPTIONS * HTTP/1.1", "")), None);
     }
 

@@ -34,7 +34,7 @@ pub(crate) mod prefer;
 pub(crate) mod preferences;
 pub mod rate_limit;
 pub(crate) mod recorded_request;
-mod recording;
+pub(crate) mod recording;
 pub(crate) mod redaction;
 pub mod request_history;
 mod request_id;

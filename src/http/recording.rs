@@ -23,7 +23,7 @@ use super::state::Api;
 use crate::config::Listener;
 
 /// The text that replaces a request's body in a form whose secrets would not be found.
-const NOT_JSON: &[u8] = b"[hidden: not JSON]";
+pub const NOT_JSON: &str = "[hidden: not JSON]";
 
 impl RecordedRequest {
     /// Begins to record a request, before the response has all its headers. `None` without a key that was ever valid.
@@ -41,7 +41,7 @@ impl RecordedRequest {
         let line = format!("{} {}", head.method, head.uri.path_and_query().map_or("/", |target| target.as_str()));
         let exchange = api.account_requests.keeps_all.then(|| {
             let answer = if head.method == Method::HEAD { &[][..] } else { &answer };
-            let shown = if is_json(&caller.body) { &caller.body } else { NOT_JSON };
+            let shown = if is_json(&caller.body) { &caller.body } else { NOT_JSON.as_bytes() };
             let mut bodies = [shown, answer].map(|body| Text::of(body, SHOWN));
             bodies[0].is_cut |= is_longer(&head.headers, caller.body.len());
             Exchange {
@@ -119,6 +119,7 @@ impl Drop for Unanswered<'_, '_> {
 /// Returns whether a body is empty, or begins like JSON that an operation could take.
 fn is_json(body: &[u8]) -> bool {
     matches!(body.trim_ascii_start(), [] | [b'{' | b'[' | b'"', ..])
+        || serde_json::from_slice::<serde::de::IgnoredAny>(body).is_ok()
 }
 
 /// Returns whether a request has more of its body than was read. An error may be sent before.
