@@ -109,7 +109,7 @@ impl ListenerService {
         async move {
             let api = &self.api;
             let target = Target::of(self.listener, &head.method, head.uri.path());
-            let telemetry = self.begin(&head, peer, target);
+            let mut telemetry = self.begin(&head, peer, target);
             let origin = self.cors.as_ref().and_then(|cors| cors.allowed_origin(&head.headers));
             let arrival = Arrival { peer, request_id: request_id(&head.headers) };
             let mut caller = Caller::unknown(&arrival);
@@ -127,10 +127,11 @@ impl ListenerService {
                 Route::Operation(operation) => {
                     let unanswered = Unanswered {
                         api,
-                        target: (self.listener, Some(operation)),
+                        listener: self.listener,
+                        operation,
                         head: &head,
                         caller: &mut caller,
-                        telemetry: &telemetry,
+                        telemetry: &mut telemetry,
                     };
                     let call = operation.call(api, &head, &mut body, unanswered.caller);
                     let called = AssertUnwindSafe(call).catch_unwind().await;

@@ -93,24 +93,27 @@ impl RecordedRequest {
     }
 }
 
-/// A request in progress. Dropped before [`Self::end`], it is recorded as one whose client closed the connection.
-pub struct Unanswered<'r, 'a> {
+/// A call in progress. Dropped before [`Self::end`], it is logged and recorded as one whose client closed the connection.
+pub struct Unanswered<'r, 'a, 's> {
     pub api: &'r Api,
-    pub target: (Listener, Option<Operation>),
+    pub listener: Listener,
+    pub operation: Operation,
     pub head: &'r Parts,
     pub caller: &'r mut Caller<'a>,
-    pub telemetry: &'r RequestTelemetry<'r>,
+    pub telemetry: &'r mut RequestTelemetry<'s>,
 }
 
-impl Unanswered<'_, '_> {
+impl Unanswered<'_, '_, '_> {
     pub fn end(self) {
         std::mem::forget(self);
     }
 }
 
-impl Drop for Unanswered<'_, '_> {
+impl Drop for Unanswered<'_, '_, '_> {
     fn drop(&mut self) {
-        if let Some(recorded) = RecordedRequest::begin(self.api, self.target, self.head, self.caller, None) {
+        self.telemetry.abandon(self.api, self.operation, self.caller);
+        let target = (self.listener, Some(self.operation));
+        if let Some(recorded) = RecordedRequest::begin(self.api, target, self.head, self.caller, None) {
             recorded.store(self.api, self.telemetry.elapsed(), Some(&self.caller.arrival.request_id));
         }
     }

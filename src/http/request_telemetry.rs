@@ -40,6 +40,19 @@ impl<'s> RequestTelemetry<'s> {
         self.in_progress.elapsed()
     }
 
+    /// Records that the client went away before the response of `operation`.
+    pub fn abandon(&mut self, api: &Api, operation: Operation, caller: &Caller<'_>) {
+        let (route, trace) = (api.traffic.operation(operation), self.span.as_ref().and_then(|span| span.trace()));
+        if let Some(mut span) = self.span.take() {
+            span.name(route.template());
+        }
+        if let Some(mut entry) = self.log_entry.take() {
+            entry.simulated = caller.simulated.is_some();
+            entry.trace_id = trace.or(entry.trace_id);
+            entry.write(&caller.arrival.request_id, caller.account, route.label(), client_closed(), self.elapsed());
+        }
+    }
+
     /// Records the response to a request at the path of `operation`, if any. Returns the request's duration.
     pub fn end<B>(
         self,
@@ -66,8 +79,9 @@ impl<'s> RequestTelemetry<'s> {
         };
         let took = in_progress.end(route, response.status());
         let trace = span.as_ref().and_then(|span| span.trace());
-        if let Some(span) = span {
-            span.end(route.template(), response.status(), id);
+        if let Some(mut span) = span {
+            span.name(route.template());
+            span.end(response.status(), id);
         }
         if let Some(mut entry) = log_entry {
             entry.simulated = is_simulated;
@@ -79,6 +93,11 @@ impl<'s> RequestTelemetry<'s> {
         }
         took
     }
+}
+
+/// The status of a request whose client went away, for the log. nginx uses it too.
+fn client_closed() -> StatusCode {
+    StatusCode::from_u16(499).expect("it has three digits")
 }
 
 /// Logs the cause of a 5xx error.

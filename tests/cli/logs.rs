@@ -1,5 +1,8 @@
 //! The log of a running service.
 
+use std::io::Write;
+use std::net::TcpStream;
+
 use rustix::process::Signal;
 use serde_json::Value;
 use testkit::{Connection, Folder, Request, Server};
@@ -9,8 +12,9 @@ const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 
 #[tokio::test]
 async fn log_requests_logs_every_request() {
-    let (folder, key) = Folder::with_key();
-    let server = folder.serve("serve --log-requests --log-format json");
+    let folder = Folder::new();
+    folder.succeed("account create ada@example.com --deployment staging");
+    let (key, server) = (folder.key(), folder.serve("serve --log-requests --log-format json"));
     let store = server.address("store");
 
     let request = Request::new(store, "GET", "/v1/pets/7?x=secret").key(&key);
@@ -30,6 +34,12 @@ async fn log_requests_logs_every_request() {
     Request::new(store, "GET", "/elsewhere").send().await;
     let line = server.logged("request");
     assert_eq!((&line["route"], &line["account"]), (&Value::from("unmatched"), &Value::Null));
+
+    let delayed = Request::new(store, "GET", "/v1/pets").key(&key).header("prefer", "delay=30000");
+    TcpStream::connect(store).unwrap().write_all(&delayed.bytes()).unwrap();
+    let line = server.logged("request");
+    assert_eq!((&line["route"], &line["status"]), (&Value::from("/v1/pets"), &Value::from(499)), "the client is gone");
+    assert_eq!(line["simulated"], true);
 }
 
 #[tokio::test]

@@ -44,11 +44,10 @@ fn span(span: &Span) -> Value {
     let version = if span.version == Version::HTTP_10 { "1.0" } else { "1.1" };
     attributes.push(text("network.protocol.version", version));
     attributes.extend(span.user_agent.as_deref().map(|agent| text("user_agent.original", agent)));
-    let (mut route, mut failed) = (None, false);
+    attributes.extend(span.route.as_deref().map(|route| text("http.route", route)));
+    let mut failed = false;
     match &span.end {
-        End::Answered { route: template, status, request_id } => {
-            route = template.as_deref();
-            attributes.extend(route.map(|route| text("http.route", route)));
+        End::Answered { status, request_id } => {
             attributes.push(attribute("http.response.status_code", &json!({ "intValue": status.to_string() })));
             let ids = json!({ "arrayValue": { "values": [{ "stringValue": request_id }] } });
             attributes.push(attribute("http.response.header.x-request-id", &ids));
@@ -65,7 +64,7 @@ fn span(span: &Span) -> Value {
     let mut encoded = json!({
         "traceId": span.trace.to_string(),
         "spanId": span.id.to_string(),
-        "name": name(method, route),
+        "name": name(method, span.route.as_deref()),
         "kind": SERVER,
         "startTimeUnixNano": nanoseconds(span.began, Duration::ZERO),
         "endTimeUnixNano": nanoseconds(span.began, span.took),
@@ -122,6 +121,7 @@ mod tests {
             path: "/v1/pets".into(),
             version: Version::HTTP_11,
             user_agent: None,
+            route: None,
             end: End::Abandoned,
         }
     }

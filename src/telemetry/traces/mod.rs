@@ -57,13 +57,14 @@ pub struct Span {
     path: String,
     version: Version,
     user_agent: Option<String>,
+    /// The path template, if the path is known.
+    route: Option<String>,
     end: End,
 }
 
 #[derive(Debug)]
 enum End {
     Answered {
-        route: Option<String>,
         status: u16,
         request_id: String,
     },
@@ -110,6 +111,7 @@ impl Tracer {
             path: beginning(path),
             version: request.version,
             user_agent: header(USER_AGENT).map(beginning),
+            route: None,
             end: End::Abandoned,
         };
         Some(Recording { tracer: self, span: Some(span), began: std::time::Instant::now() })
@@ -127,11 +129,18 @@ impl Recording<'_> {
         self.span.as_ref().map(|span| span.trace)
     }
 
-    /// Ends the span with a response. `route` is the path template, if the path is known.
-    pub fn end(mut self, route: Option<&str>, status: StatusCode, request_id: &HeaderValue) {
+    /// Names the request by its path template, if the path is known.
+    pub fn name(&mut self, route: Option<&str>) {
+        if let Some(span) = &mut self.span {
+            span.route = route.map(Into::into);
+        }
+    }
+
+    /// Ends the span with a response.
+    pub fn end(mut self, status: StatusCode, request_id: &HeaderValue) {
         if let Some(span) = &mut self.span {
             let request_id = request_id.to_str().unwrap_or_default().to_owned();
-            span.end = End::Answered { route: route.map(Into::into), status: status.as_u16(), request_id };
+            span.end = End::Answered { status: status.as_u16(), request_id };
         }
     }
 }
