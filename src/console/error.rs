@@ -64,10 +64,11 @@ impl PageError {
         Self { cause: Some(cause), ..Self::new(StatusCode::INTERNAL_SERVER_ERROR, "Something went wrong", message) }
     }
 
-    pub fn too_many_attempts(wait: Duration) -> Self {
+    /// `what` the user did too often.
+    pub fn too_many(what: &str, wait: Duration) -> Self {
         let minutes = wait.as_secs().div_ceil(60);
         let later = if minutes == 1 { "a minute".to_owned() } else { format!("{minutes} minutes") };
-        let message = format!("There were too many failed attempts. Try again in {later}.");
+        let message = format!("There were too many {what}. Try again in {later}.");
         Self { retry_after: Some(wait), ..Self::new(StatusCode::TOO_MANY_REQUESTS, "Too many attempts", message) }
     }
 }

@@ -218,6 +218,7 @@ pub async fn create(who: SignedIn, fields: Form) -> Result<Response, PageError> 
     if opened.since.is_some() {
         return Ok(new_key(&who, StatusCode::CONFLICT, form, opened));
     }
+    count_new(&who)?;
     let prefer = new.prefer.clone();
     who.api().store.create_key(new, who.actor()).await?;
     who.api().api_keys.note_change();
@@ -238,6 +239,7 @@ pub async fn rotate(who: SignedIn, Path(id): Path<String>, fields: Form) -> Resu
     if opened.since.is_some() {
         return Ok(rotation(&who, StatusCode::CONFLICT, before, opened));
     }
+    count_new(&who)?;
     let key = ApiKey::generate(who.api().store.deployment());
     let replacement = Rotation::to(&key, who.api().clock.steady(), overlap);
     if who.api().store.rotate_key(KeyId(before.id), replacement, who.actor()).await?.is_none() {
@@ -262,9 +264,17 @@ pub async fn confirm_revocation(who: SignedIn, Path(id): Path<String>) -> Result
 
 pub async fn revoke(who: SignedIn, Path(id): Path<String>) -> Result<Response, PageError> {
     let key = own_key(&who, &id).await?;
-    who.api().store.revoke_key(KeyId(key.id), who.actor()).await?;
-    who.api().api_keys.note_change();
+    if key.state != KeyState::Revoked {
+        who.api().store.revoke_key(KeyId(key.id), who.actor()).await?;
+        who.api().api_keys.note_change();
+    }
     Ok(who.redirect("keys?notice=key-revoked"))
+}
+
+/// Counts a new key of the account. Fails if there were too many: keys are kept for ever.
+fn count_new(who: &SignedIn) -> Result<(), PageError> {
+    let counted = who.console.throttle.count_new_key(who.session.account, who.api().clock.steady());
+    counted.map_err(|wait| PageError::too_many("new API keys", wait))
 }
 
 /// Returns the key in the path. Other accounts' keys are reported as not found.

@@ -11,7 +11,6 @@ mod error;
 mod form;
 mod keys;
 mod layout;
-mod login_throttle;
 mod messages;
 mod middleware;
 mod orders;
@@ -29,6 +28,7 @@ mod sample_request;
 mod sign_in;
 mod sign_up;
 mod simulation;
+mod throttle;
 mod times;
 
 use std::sync::Arc;
@@ -47,9 +47,9 @@ use crate::telemetry::Sampler;
 use current_user::CurrentUser;
 use error::PageError;
 use layout::error_page;
-use login_throttle::LoginThrottle;
 use password_hasher::PasswordHasher;
 pub use sample_request::shell_quoted;
+use throttle::Throttle;
 
 /// The console's state: the API's, and what only the pages need.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ pub struct Console {
     pub api: Arc<Api>,
     registration: Registration,
     passwords: PasswordHasher,
-    throttle: LoginThrottle,
+    throttle: Throttle,
     /// Samples warnings about session uses that could not be stored.
     pub unstored_sessions: Sampler,
     /// Samples warnings about wrong passwords, by account.
@@ -69,7 +69,7 @@ impl Console {
         Self {
             registration,
             passwords: PasswordHasher::new(Arc::clone(&api.password_counters)),
-            throttle: LoginThrottle::new(),
+            throttle: Throttle::new(),
             unstored_sessions: Sampler::new(|error, uses| tracing::warn!(uses, error, "session uses not stored")),
             wrong_passwords: Sampler::new(|account, attempts| tracing::warn!(attempts, account, "wrong passwords")),
             api,

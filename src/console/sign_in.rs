@@ -10,8 +10,8 @@ use super::current_user::{CurrentUser, SignedIn, page_to_return_to};
 use super::error::PageError;
 use super::form::{Field, Form, status};
 use super::layout::{self, NO_SECTION, Site};
-use super::login_throttle::LoginThrottle;
 use super::password_hasher::QueuePlace;
+use super::throttle::Throttle;
 use crate::domain::account::PasswordDigest;
 use crate::domain::session::NewSession;
 use crate::domain::{AccountId, Email, Secret, SessionToken, Timestamp};
@@ -115,12 +115,12 @@ pub fn begin_confirmation(who: &SignedIn) -> Result<QueuePlace<'_>, PageError> {
 
 fn begin(
     user: &CurrentUser,
-    count: impl FnOnce(&LoginThrottle, Timestamp) -> Result<(), Duration>,
+    count: impl FnOnce(&Throttle, Timestamp) -> Result<(), Duration>,
 ) -> Result<QueuePlace<'_>, PageError> {
     let place = user.console.passwords.place()?;
     count(&user.console.throttle, user.api().clock.steady()).map_err(|wait| {
         user.api().password_counters.throttled.increment();
-        PageError::too_many_attempts(wait)
+        PageError::too_many("failed attempts", wait)
     })?;
     Ok(place)
 }

@@ -14,7 +14,7 @@ const LIMITS: &str = r#"
     body | 64 KiB → 413 | http/input.rs | MAX_BODY: usize = 64 * 1024;
     form of the console | 128 KiB → 413 | console/form.rs | SIZE: usize = 128 * 1024;
     items per page (`limit`) | 100, by default 20 | domain/page.rs | MAX: u8 = 100;
-    texts on a page of messages | 256 KiB → the page ends earlier | store/messages.rs | PAGE_BYTES: usize = 256 * 1024;
+    texts on a page of messages | 256 KiB → the page ends | store/messages.rs | PAGE_BYTES: usize = 256 * 1024;
     animal's name | 255 characters | domain/pet.rs | MAX_CHARACTERS: usize = 255;
     message | 10,000 characters | domain/message.rs | MAX_CHARACTERS: usize = 10_000;
     e-mail address | 254 characters | domain/account.rs | .count() > 254
@@ -29,6 +29,8 @@ const LIMITS: &str = r#"
     idle connection | 75 s → closed | server/limits.rs | idle: Duration::from_secs(75),
     TLS handshake | 10 s → closed | server/connection.rs | timeout(limits.head, secure(
     write on SQLite | 10 s → 503 | store/sqlite/mod.rs | WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+    wait for another program that writes to SQLite | 5 s → 503 |
+        store/sqlite/mod.rs | busy_timeout: Duration::from_secs(5),
     operation on PostgreSQL | 1.8 s → 503 |
         store/postgres/limits.rs | OPERATION_TIMEOUT: Duration = Duration::from_millis(1_800);
     stored response of an `Idempotency-Key` | 24 h |
@@ -57,12 +59,14 @@ const LIMITS: &str = r#"
     listed requests of an account | 100, of ended keys 20 | http/account_requests.rs | REQUESTS: usize = 100;
     memory of listed requests | 1 MiB per account | http/account_requests.rs | OF_ACCOUNT: usize = 1024 * 1024;
     memory of all listed requests | 16 MiB | http/account_requests.rs | OF_ALL: usize = 16 * 1024 * 1024;
-    keys whose simulated requests are counted | 10,000 | http/simulation.rs | COUNTERS: usize = 10_000;
+    keys whose simulated requests are counted | 10,000 | http/simulator.rs | COUNTERS: usize = 10_000;
     attempts per account, or per session | 10, then one a minute → 429 |
-        console/login_throttle.rs | PER_ACCOUNT: TokenBucket = TokenBucket { capacity: 10, refill: 60_000 };
+        console/throttle.rs | PER_ACCOUNT: TokenBucket = TokenBucket { capacity: 10, refill: 60_000 };
     attempts per network address or IPv6 /64 | 30, then one every 20 s → 429 |
-        console/login_throttle.rs | PER_ADDRESS: TokenBucket = TokenBucket { capacity: 30, refill: 20_000 };
-    remembered addresses, accounts and sessions | 20,000 | console/login_throttle.rs | REMEMBERED: usize = 20_000;
+        console/throttle.rs | PER_ADDRESS: TokenBucket = TokenBucket { capacity: 30, refill: 20_000 };
+    remembered addresses, accounts and sessions | 20,000 | console/throttle.rs | REMEMBERED: usize = 20_000;
+    new keys of an account in the console | 60, then one every 10 s → 429 |
+        console/throttle.rs | NEW_KEYS: TokenBucket = TokenBucket { capacity: 60, refill: 10_000 };
     hashes that wait or run | 32 → 503 | console/password_hasher.rs | PLACES: usize = 32;
     requests to a web server at once | 16 | relay/endpoint/mod.rs | AT_ONCE: usize = 16;
     response of a web server | 10 s → counts as a failure |

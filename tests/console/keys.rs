@@ -92,6 +92,18 @@ async fn key_rotated_twice_by_one_form_has_one_successor() {
 }
 
 #[tokio::test]
+async fn account_gets_sixty_keys_at_once_and_then_one_every_ten_seconds() {
+    let (service, mut ada) = signed_in().await;
+    for number in 0..60 {
+        ada.key(&number.to_string()).await;
+    }
+    let refused = ada.fill_in(&path(&service, "rotate").await, &[("overlap", "0s")]).await;
+    assert_eq!((refused.status(), refused.header("retry-after")), (429, Some("10")));
+    assert!(refused.body.contains("There were too many new API keys."), "{}", refused.body);
+    assert_eq!(ada.post(&path(&service, "revoke").await, &[]).await.status(), 303);
+}
+
+#[tokio::test]
 async fn key_that_fails_is_created_and_listed_with_its_preferences() {
     let (service, mut ada) = signed_in().await;
     assert!(ada.get("/keys/new").await.body.contains("Simulate failures"));

@@ -1,4 +1,4 @@
-//! Limits on attempts to enter a password: per network address and account, or per session.
+//! Limits on attempts to enter a password, per network address and account or per session, and on new keys.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use quick_cache::sync::Cache;
 use sha2::{Digest, Sha256};
 
-use crate::domain::{Email, SessionHash, Timestamp, TokenBucket};
+use crate::domain::{AccountId, Email, SessionHash, Timestamp, TokenBucket};
 
 /// Maximum number of addresses, accounts and sessions that are remembered. Beyond it, some are forgotten, those with a
 /// single attempt before those with several (quick_cache evicts like S3-FIFO).
@@ -18,12 +18,13 @@ const REMEMBERED: usize = 20_000;
 const PER_ADDRESS: TokenBucket = TokenBucket { capacity: 30, refill: 20_000 };
 const PER_ACCOUNT: TokenBucket = TokenBucket { capacity: 10, refill: 60_000 };
 const PER_SESSION: TokenBucket = PER_ACCOUNT;
+const NEW_KEYS: TokenBucket = TokenBucket { capacity: 60, refill: 10_000 };
 
 /// For each address, account and session, the time at which its bucket will be full.
 #[derive(Debug)]
-pub struct LoginThrottle(Cache<[u8; 16], Arc<AtomicU64>>);
+pub struct Throttle(Cache<[u8; 16], Arc<AtomicU64>>);
 
-impl LoginThrottle {
+impl Throttle {
     pub fn new() -> Self {
         Self(Cache::new(REMEMBERED))
     }
@@ -39,6 +40,11 @@ impl LoginThrottle {
     /// Counts an attempt of a signed-in user, like [`Self::count`]. Others cannot use up these attempts.
     pub fn count_in_session(&self, session: SessionHash, now: Timestamp) -> Result<(), Duration> {
         self.take(&format!("session {:?}", session.0), PER_SESSION, now)
+    }
+
+    /// Counts a new key of an account, like [`Self::count`].
+    pub fn count_new_key(&self, account: AccountId, now: Timestamp) -> Result<(), Duration> {
+        self.take(&format!("keys of {}", account.0), NEW_KEYS, now)
     }
 
     fn take(&self, subject: &str, bucket: TokenBucket, now: Timestamp) -> Result<(), Duration> {
@@ -79,7 +85,7 @@ mod tests {
 
     #[test]
     fn account_has_ten_attempts_and_then_one_a_minute() {
-        let throttle = LoginThrottle::new();
+        let throttle = Throttle::new();
         for attempt in 0..10 {
             let from = IpAddr::from([10, 0, 0, attempt]);
             assert_eq!(throttle.count(from, &email("ada@example.com"), NOW), Ok(()), "{attempt}");
@@ -93,7 +99,7 @@ mod tests {
 
     #[test]
     fn address_has_thirty_attempts_for_all_accounts() {
-        let throttle = LoginThrottle::new();
+        let throttle = Throttle::new();
         let count =
             |from: &str, who: u32| throttle.count(from.parse().unwrap(), &email(&format!("{who}@example.com")), NOW);
         for who in 0..30 {
