@@ -168,7 +168,9 @@ fn change_that_does_not_happen_leaves_no_row() {
         let of_nobody = new_key(&ApiKey::generate(Deployment::Staging), AccountId(99), None);
         assert!(store.create_key(of_nobody, ada()).await.is_err());
         assert!(!store.revoke_key(KeyId(99), ada()).await.unwrap());
+        let version = store.keys_version().await.unwrap();
         assert!(store.revoke_key(KeyId(1), ada()).await.unwrap(), "it is revoked already");
+        assert_eq!(store.keys_version().await.unwrap(), version);
         assert_eq!(store.rotate_key(KeyId(1), rotation(), ada()).await.unwrap(), None);
         assert!(step(&store, by_staff(), 99, Transition::Approve).await.unwrap().executed().is_none());
         assert!(step(&store, by_staff(), 1, Transition::Deliver).await.unwrap().executed().is_none());

@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::connection::Connection;
 use super::connections::Connections;
-use super::error::{ends_connection, timed_out};
+use super::error::{describe, ends_connection, is_rejection, timed_out};
 use super::keyed_batch;
 use super::limits::{COMMIT_TIMEOUT, OPERATION_TIMEOUT, RECONNECT_TIMEOUT};
 use super::supervisor::Supervisor;
@@ -272,6 +272,10 @@ async fn commit<W: Write>(supervisor: &Supervisor, batch: Vec<KeyedWrite<W>>) ->
     Ok(outcomes)
 }
 
+fn in_doubt(why: &str) -> StoreError {
+    StoreError::Unavailable(format!("{why}: the change may have been made"))
+}
+
 /// Waits for a write, until `limit` after `began`.
 ///
 /// Fails with [`StoreError::Unavailable`] if it is unknown whether the write was committed, and discards the connection.
@@ -288,14 +292,15 @@ pub async fn await_commit<T>(
             Ok(output)
         }
         Ok(Err(error)) => {
-            if ends_connection(&error) {
-                connection.discard();
+            if !ends_connection(&error) {
+                return Err(error.into());
             }
-            Err(error.into())
+            connection.discard();
+            Err(if is_rejection(&error) { error.into() } else { in_doubt(&describe(&error)) })
         }
         Err(_) => {
             connection.discard();
-            Err(timed_out(limit))
+            Err(in_doubt(&format!("PostgreSQL did not answer within {limit:?}")))
         }
     }
 }

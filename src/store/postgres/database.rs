@@ -41,6 +41,11 @@ pub struct Postgres {
     pub(super) counting: Arc<Mutex<()>>,
 }
 
+/// Begins a transaction of several steps. The timeouts bound how long it delays others if this process hangs, or has lost
+/// its network.
+const BEGIN: &str = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '500ms'; SET LOCAL lock_timeout = '1400ms';
+    SET LOCAL statement_timeout = '5s'";
+
 /// A read of one animal.
 #[derive(Debug)]
 pub struct PetId(pub i64);
@@ -61,7 +66,7 @@ impl Postgres {
             timeout(OPERATION_TIMEOUT, self.connect()).await.map_err(|_| timed_out(OPERATION_TIMEOUT))??;
         let client = &connection.client;
         await_commit(&connection, began, OPERATION_TIMEOUT, async {
-            client.batch_execute("BEGIN").await?;
+            client.batch_execute(BEGIN).await?;
             let outcome = steps(client).await?;
             client.batch_execute("COMMIT").await?;
             Ok(outcome)

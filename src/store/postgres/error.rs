@@ -19,10 +19,13 @@ pub fn ends_connection(error: &Error) -> bool {
         return error.is_closed() || error.source().is_some_and(<dyn std::error::Error>::is::<io::Error>);
     };
     let class = state.code().get(..2);
-    class == Some("08")
-        || class == Some("57") && *state != SqlState::QUERY_CANCELED
-        || *state == SqlState::READ_ONLY_SQL_TRANSACTION
-        || *state == SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT
+    class == Some("08") || class == Some("57") && *state != SqlState::QUERY_CANCELED || is_rejection(error)
+}
+
+/// Returns whether the server has not carried out the transaction: it accepts no writes, or this process was silent.
+pub fn is_rejection(error: &Error) -> bool {
+    let rejections = [SqlState::READ_ONLY_SQL_TRANSACTION, SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT];
+    error.code().is_some_and(|state| rejections.contains(state))
 }
 
 /// Returns whether a retry may succeed, because the cause is the server's state and not the statement.

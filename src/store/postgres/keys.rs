@@ -79,12 +79,13 @@ const REVOKE: &str = "WITH given AS (
     ), revoked AS (
         UPDATE api_keys SET revoked_at = $2 WHERE id IN (SELECT id FROM given WHERE revoked_at IS NULL)
     ), bumped AS (
-        UPDATE meta SET value = (value::bigint + 1)::text WHERE key = 'keys_version' AND EXISTS (SELECT FROM given)
+        UPDATE meta SET value = (value::bigint + 1)::text
+        WHERE key = 'keys_version' AND EXISTS (SELECT FROM given WHERE revoked_at IS NULL)
     ), recorded AS (
         INSERT INTO audit (created_at, action, actor, subject, client_address, request_id)
         SELECT $2, $3, $4, 'key ' || given.id || ' (' || hint || ') of ' || email || ': ' || name, $5, $6
         FROM given JOIN accounts ON accounts.id = account_id WHERE revoked_at IS NULL
-    ) SELECT id, pg_notify('petstore_keys', '') FROM given";
+    ) SELECT id, CASE WHEN revoked_at IS NULL THEN pg_notify('petstore_keys', '') END FROM given";
 
 /// Locks the account's row and then the old key's row, so that a key that is being revoked gets no successor.
 const ROTATE: &str = "WITH owner AS (
