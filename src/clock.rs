@@ -88,6 +88,11 @@ impl Clock {
         }
     }
 
+    /// Returns the earlier of the two readings, for the deletion of old rows: the clock may have been ahead at the start.
+    pub fn earlier(&self) -> Timestamp {
+        self.steady().min(self.now())
+    }
+
     /// Returns the time elapsed since an arbitrary fixed moment, for rate limits.
     pub fn elapsed(&self) -> Duration {
         match self {
@@ -159,6 +164,7 @@ mod tests {
         let clock = Clock::fixed(begun);
         clock.jump_to(begun.minus(Duration::from_hours(24)));
         assert_eq!(clock.steady(), begun);
+        assert_eq!(clock.earlier(), begun.minus(Duration::from_hours(24)));
         clock.advance(second);
         assert_eq!(clock.steady(), begun.plus(second));
         assert_eq!(clock.now(), begun.minus(Duration::from_hours(24)).plus(second));

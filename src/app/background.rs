@@ -36,7 +36,7 @@ pub fn start(app: &App, tls: Option<Tls>) -> JoinHandle<()> {
             console.unstored_sessions.follow(),
             console.wrong_passwords.follow(),
             api.clock.follow(),
-            delete_expired("responses", |limit| api.store.delete_expired_responses(api.clock.steady(), limit)),
+            delete_expired("responses", |limit| api.store.delete_expired_responses(api.clock.earlier(), limit)),
             certificate
         );
     })
@@ -44,7 +44,7 @@ pub fn start(app: &App, tls: Option<Tls>) -> JoinHandle<()> {
 
 /// Deletes rows of the audit after `retention`. Runs until it is aborted.
 pub async fn delete_old_audit(api: Arc<Api>, retention: Duration) {
-    let delete = |limit| api.store.delete_old_audit(api.clock.steady().minus(retention), limit);
+    let delete = |limit| api.store.delete_old_audit(api.clock.earlier().minus(retention), limit);
     delete_expired("rows of the audit", delete).await;
 }
 

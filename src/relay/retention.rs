@@ -29,7 +29,7 @@ pub async fn run(
             () = until_stopped(stopped.clone()) => return,
         }
         if status.is_active()
-            && let Err(error) = delete_sent(&store, clock.steady().minus(retention), &stopped).await
+            && let Err(error) = delete_sent(&store, clock.earlier().minus(retention), &stopped).await
         {
             // At level debug, because the relay itself reports an unavailable database.
             tracing::debug!(%error, "cannot delete expired messages, retrying");
