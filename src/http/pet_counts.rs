@@ -4,14 +4,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::Mutex;
+use tokio::time::timeout;
 
 use crate::domain::StatusCounts;
-use crate::store::{self, Store};
+use crate::store::{self, Store, StoreError};
 
 /// Lifetime of a count, as a multiple of the time that it took, and its limit, because that may be the time of an outage.
 /// Counting takes at most 1 % of one core if one count takes up to 0.6 s.
 const KEPT: u32 = 100;
 const KEPT_LIMIT: Duration = Duration::from_mins(1);
+
+/// Maximum time that a caller waits for another's count.
+const WAIT: Duration = Duration::from_secs(30);
 
 /// The last counts.
 #[derive(Debug, Default)]
@@ -30,7 +34,8 @@ impl PetCounts {
     /// Counts in a task of its own, because counting may take long. Only one count runs at a time. If its caller goes away,
     /// later callers get the result, so reloading the page starts no second count.
     pub async fn get(&self, store: &Arc<Store>) -> store::Result<StatusCounts> {
-        let mut kept = Arc::clone(&self.0).lock_owned().await;
+        let lock = timeout(WAIT, Arc::clone(&self.0).lock_owned()).await;
+        let mut kept = lock.map_err(|_| StoreError::Unavailable(format!("no count of the animals within {WAIT:?}")))?;
         if let Some(Kept { counts, until, resets }) = *kept
             && Instant::now() < until
             && store.resets().await? == resets
@@ -88,5 +93,14 @@ mod tests {
         store.reset(Box::new(std::iter::empty()), actor, || false).await.unwrap();
 
         assert_eq!(counts.get(&store).await.unwrap(), StatusCounts::default());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn count_of_another_is_not_waited_for_without_limit() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Arc::new(Store::Sqlite(Sqlite::open(&Options::new(folder.path())).unwrap()));
+        let counts = PetCounts::default();
+        let _counting = counts.0.lock().await;
+        assert!(matches!(counts.get(&store).await, Err(StoreError::Unavailable(_))));
     }
 }
