@@ -4,9 +4,12 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, SyncSender, TrySendError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::oneshot::Receiver;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
+use super::WRITE_TIMEOUT;
 use super::job::{AnyJob, Reply};
 use crate::store::{Result, StoreError, WriterMeter};
 
@@ -16,6 +19,7 @@ pub struct WriteQueue {
     queue: SyncSender<Command>,
     meter: Arc<WriterMeter>,
     state: watch::Receiver<State>,
+    busy_since: Arc<Mutex<Option<Instant>>>,
 }
 
 pub enum Command {
@@ -31,6 +35,8 @@ pub struct Consumer {
     pub capacity: usize,
     /// Reports the writer's failure before its jobs report theirs.
     pub report: watch::Sender<State>,
+    /// When the writer began what it is doing. `None` while it waits for writes.
+    pub busy_since: Arc<Mutex<Option<Instant>>>,
 }
 
 /// State of the writer.
@@ -47,8 +53,10 @@ impl WriteQueue {
     pub fn new(capacity: usize) -> (Self, Consumer) {
         let (queue, commands) = mpsc::sync_channel(capacity);
         let (report, state) = watch::channel(State::Running);
-        let meter = Arc::new(WriterMeter::default());
-        (Self { queue, meter: Arc::clone(&meter), state }, Consumer { commands, meter, capacity, report })
+        let (meter, busy_since) = (Arc::<WriterMeter>::default(), Arc::default());
+        let of_writer =
+            Consumer { commands, meter: Arc::clone(&meter), capacity, report, busy_since: Arc::clone(&busy_since) };
+        (Self { queue, meter, state, busy_since }, of_writer)
     }
 
     /// Queues a job and waits for its commit. It is carried out even if the caller stops waiting.
@@ -73,9 +81,13 @@ impl WriteQueue {
         &self.meter
     }
 
+    /// Fails if the writer has ended, or no write has been possible for [`WRITE_TIMEOUT`].
     pub fn check(&self) -> Result<()> {
+        let busy = self.busy_since.lock().map(|since| since.elapsed()).filter(|busy| *busy > WRITE_TIMEOUT);
         match &*self.state.borrow() {
-            State::Running => Ok(()),
+            State::Running => busy.map_or(Ok(()), |busy| {
+                Err(StoreError::Unavailable(format!("a write has not ended for {} s", busy.as_secs())))
+            }),
             State::Stopped => Err(StoreError::Unavailable("the store is closed".into())),
             State::Failed(why) => Err(StoreError::Unavailable(why.clone())),
         }
@@ -97,5 +109,22 @@ impl WriteQueue {
         }
         // An error means that the thread has already ended.
         let _ = self.state.clone().wait_for(|state| !matches!(state, State::Running)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn writer_that_a_disk_stops_fails_the_check() {
+        let (queue, writer) = WriteQueue::new(1);
+        *writer.busy_since.lock() = Some(Instant::now());
+        tokio::time::advance(WRITE_TIMEOUT).await;
+        queue.check().unwrap();
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(queue.check().unwrap_err().to_string(), "unavailable: a write has not ended for 11 s");
+        *writer.busy_since.lock() = None;
+        queue.check().unwrap();
     }
 }

@@ -87,7 +87,12 @@ impl Writer {
     /// `wait`. Breaks at `Stop`. An error is fatal to the process.
     pub fn step(&mut self, conn: &WriteConnection<'_>, wait: Duration) -> std::result::Result<ControlFlow<()>, String> {
         match self.queue.commands.recv_timeout(wait) {
-            Ok(Command::Write(first)) => self.write(conn, first),
+            Ok(Command::Write(first)) => {
+                *self.queue.busy_since.lock() = Some(Instant::now());
+                let written = self.write(conn, first);
+                *self.queue.busy_since.lock() = None;
+                written
+            }
             Ok(Command::Stop) | Err(RecvTimeoutError::Disconnected) => self.stop(),
             Err(RecvTimeoutError::Timeout) => {
                 self.readers.release_idle();
