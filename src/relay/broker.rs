@@ -24,9 +24,17 @@ pub trait Stream: Send + Sync {
         false
     }
 
-    /// Publishes all messages and waits for their acknowledgements. If the future is dropped, `published` has those that
-    /// arrived.
+    /// Whether [`Self::publish`] may leave messages in flight, for a later call or [`Self::finish`].
+    const LEAVES_IN_FLIGHT: bool = false;
+
+    /// Publishes all messages that are not in flight yet, and waits for the acknowledgements. If the future is dropped,
+    /// `published` has those that arrived.
     fn publish(&mut self, messages: &[Message], published: &mut Published) -> impl Future<Output = ()> + Send;
+
+    /// Waits for the acknowledgements of all messages in flight.
+    fn finish(&mut self, _published: &mut Published) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
 }
 
 /// Result of publishing messages.
@@ -39,10 +47,12 @@ pub struct Published {
     pub has_unanswered: bool,
     /// Set if messages were not published, because they were rejected recently.
     pub has_delayed: bool,
+    /// Set if messages are still in flight.
+    pub has_in_flight: bool,
 }
 
 impl Published {
-    pub fn reject(&mut self, message: &Message, why: impl Display) {
-        self.rejection = Some(format!("message {}: {why}", message.id));
+    pub fn reject(&mut self, id: MessageId, why: impl Display) {
+        self.rejection = Some(format!("message {id}: {why}"));
     }
 }

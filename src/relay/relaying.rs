@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::broker::{Broker, Published, Stream};
 use super::{Status, retention, until_stopped};
@@ -92,7 +92,7 @@ impl<B: Broker> Relaying<B> {
         while !self.is_stopped() {
             let outcome = self.round().await;
             // Each round reads all delayed messages, so not for every new one.
-            let wakes_on_message = matches!(outcome, Ok(Round::Relayed));
+            let wakes_on_message = matches!(outcome, Ok(Round::Relayed | Round::InFlight));
             // A broker may accept connections and close them.
             let is_stable = outcome.is_ok() && !mem::take(&mut self.has_connected);
             if is_stable {
@@ -100,7 +100,7 @@ impl<B: Broker> Relaying<B> {
             }
             let wait = if outcome.is_ok() { POLL } else { backoff.next_delay() };
             match outcome {
-                Ok(Round::Delayed | Round::Paused) => {}
+                Ok(Round::Delayed | Round::InFlight | Round::Paused) => {}
                 Ok(Round::Relayed | Round::Standby) if !is_stable => {}
                 Ok(Round::Relayed | Round::Standby) => {
                     if mem::take(&mut self.is_failing) {
@@ -122,12 +122,26 @@ impl<B: Broker> Relaying<B> {
                 () = until_stopped(self.stopped.clone()) => {}
             }
         }
+        self.finish().await;
         self.status.set_standby();
+    }
+
+    /// Waits for the messages in flight. Those that are not acknowledged in time are sent again later.
+    async fn finish(&mut self) {
+        let mut published = Published::default();
+        if let Some(stream) = &mut self.stream {
+            let _ = timeout(ACKNOWLEDGEMENT_GRACE, stream.finish(&mut published)).await;
+        }
+        self.acknowledged.extend(published.acknowledged);
+        if let Err(why) = self.mark_sent().await {
+            tracing::warn!(why, "cannot mark messages as sent, they will be sent again");
+        }
     }
 
     /// Relays all queued messages if this process holds the lease.
     async fn round(&mut self) -> Result<Round, String> {
         if !self.has_lease().await? {
+            self.collect().await?;
             return Ok(Round::Standby);
         }
         self.mark_sent().await?;
@@ -135,10 +149,10 @@ impl<B: Broker> Relaying<B> {
         // Connects even if there are no messages, to detect an unreachable broker early.
         self.connect().await?;
         if self.is_paused() {
-            return Ok(Round::Paused);
+            return Ok(self.collect().await?.map_or(Round::Paused, Round::Rejected));
         }
         let (mut after, mut rejected) = self.resume_after.take().unzip();
-        let (mut rejected_batches, mut has_relayed, mut has_delayed) = (0, false, false);
+        let (mut rejected_batches, mut has_relayed, mut has_delayed, mut has_in_flight) = (0, false, false, false);
         loop {
             let batch = self.store.unsent_messages(after, B::Stream::BATCH).await.map_err(database)?;
             let Some(last) = batch.last() else { break };
@@ -148,11 +162,13 @@ impl<B: Broker> Relaying<B> {
             rejected_batches += usize::from(none);
             has_relayed |= !published.acknowledged.is_empty();
             has_delayed |= published.has_delayed;
+            has_in_flight |= published.has_in_flight;
             self.acknowledged.extend(published.acknowledged);
             self.mark_sent().await?;
             let is_broken = none && published.has_unanswered || rejected_batches == REJECTED_BATCHES;
             if is_broken {
                 // Tries another server.
+                self.finish().await;
                 self.stream = None;
             }
             if is_broken || self.is_paused() {
@@ -171,6 +187,7 @@ impl<B: Broker> Relaying<B> {
         }
         match rejected {
             None if has_delayed => Ok(Round::Delayed),
+            None if has_in_flight && !has_relayed => Ok(Round::InFlight),
             None => Ok(Round::Relayed),
             Some(why) if has_relayed => Ok(Round::Rejected(why)),
             Some(why) => Err(why),
@@ -194,6 +211,14 @@ impl<B: Broker> Relaying<B> {
         Ok(())
     }
 
+    /// Marks messages in flight that have been acknowledged. Returns why the last one was rejected.
+    async fn collect(&mut self) -> Result<Option<String>, String> {
+        let published = self.publish(&[]).await;
+        self.acknowledged.extend(published.acknowledged);
+        self.mark_sent().await?;
+        Ok(published.rejection)
+    }
+
     /// Publishes messages. Soon after a stop, no longer waits for their acknowledgements.
     async fn publish(&mut self, batch: &[Message]) -> Published {
         let (mut published, stopped) = (Published::default(), self.stopped.clone());
@@ -201,7 +226,13 @@ impl<B: Broker> Relaying<B> {
             tokio::select! {
                 biased;
                 () = stream.publish(batch, &mut published) => {}
-                () = async { until_stopped(stopped).await; sleep(ACKNOWLEDGEMENT_GRACE).await } => {}
+                () = async {
+                    until_stopped(stopped).await;
+                    // Those in flight are waited for at the end.
+                    if !B::Stream::LEAVES_IN_FLIGHT {
+                        sleep(ACKNOWLEDGEMENT_GRACE).await;
+                    }
+                } => {}
             }
         }
         published
@@ -256,6 +287,8 @@ enum Round {
     Relayed,
     /// Messages that were rejected earlier are not yet tried again.
     Delayed,
+    /// No message was acknowledged or rejected yet.
+    InFlight,
     /// The broker must not get messages now.
     Paused,
     /// The broker accepted some of the messages and rejected others, the last one for this reason.

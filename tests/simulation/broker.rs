@@ -133,9 +133,9 @@ impl Stream for Connection {
             let reply = if self.is_up() { self.route.nats().publish(message) } else { Reply::Nothing };
             match reply {
                 Reply::Acknowledged => published.acknowledged.push((message.account, message.id)),
-                Reply::Rejected => published.reject(message, "rejected"),
+                Reply::Rejected => published.reject(message.id, "rejected"),
                 Reply::Nothing => {
-                    published.reject(message, "no acknowledgement");
+                    published.reject(message.id, "no acknowledgement");
                     published.has_unanswered = true;
                 }
             }

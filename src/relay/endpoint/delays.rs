@@ -64,8 +64,13 @@ impl Delays {
     pub fn endpoint_failed(&mut self, id: MessageId, demanded: Option<Duration>) {
         self.pause(demanded);
         if demanded.is_none() {
-            self.delay(id, PAUSE);
+            self.attempt_failed(id);
         }
+    }
+
+    /// Delays only this message, as long as a failure of the endpoint would.
+    pub fn attempt_failed(&mut self, id: MessageId) {
+        self.delay(id, PAUSE);
     }
 
     /// Delays only this message. Pauses the endpoint if too many are delayed.

@@ -4,6 +4,7 @@ mod delays;
 mod secrets;
 mod url;
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
@@ -12,12 +13,12 @@ use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, USER_AGENT};
 use axum::http::response::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use bytes::Bytes;
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout};
 
 use super::{Broker, Published, Stream};
 use crate::clock::Clock;
-use crate::domain::{Deployment, Message, Timestamp};
+use crate::domain::{AccountId, Deployment, Message, MessageId, Timestamp};
 use crate::http_client::Client;
 use crate::representation::message_json;
 use crate::tls;
@@ -28,6 +29,9 @@ pub use url::EndpointUrl;
 
 /// Number of deliveries that run at once.
 const AT_ONCE: usize = 16;
+
+/// Time that other messages wait for a response that takes longer.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Maximum time until the head of the response, including the connection.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -40,10 +44,26 @@ pub struct Endpoint {
 }
 
 pub struct Deliveries {
+    sender: Arc<Sender>,
+    delays: Arc<Mutex<Delays>>,
+    in_flight: HashSet<MessageId>,
+    running: JoinSet<(Delivery, Result<(), Failure>)>,
+    /// When the last acknowledgement arrived.
+    acknowledged_at: Option<Instant>,
+}
+
+/// A message in flight.
+struct Delivery {
+    account: AccountId,
+    id: MessageId,
+    began: Instant,
+}
+
+/// Sends messages, each from a task of its own.
+struct Sender {
     client: Client,
     secrets: Secrets,
     clock: Clock,
-    delays: Arc<Mutex<Delays>>,
 }
 
 /// Why a message was not acknowledged, for the log.
@@ -76,18 +96,18 @@ impl Broker for Endpoint {
     /// Loads the authorities of the system. Each delivery connects if no connection is open.
     async fn connect(&self, _: Deployment) -> Result<Deliveries, String> {
         let tls = if self.url.is_https() { Some(tls::system_connector(&[b"http/1.1"]).await?) } else { None };
-        Ok(Deliveries {
-            client: Client::new(self.url.uri(), tls)?,
-            secrets: self.secrets.clone(),
-            clock: self.clock.clone(),
-            delays: Arc::clone(&self.delays),
-        })
+        let client = Client::new(self.url.uri(), tls)?;
+        let sender = Arc::new(Sender { client, secrets: self.secrets.clone(), clock: self.clock.clone() });
+        let (in_flight, running, acknowledged_at) = Default::default();
+        Ok(Deliveries { sender, delays: Arc::clone(&self.delays), in_flight, running, acknowledged_at })
     }
 }
 
 impl Stream for Deliveries {
     /// Takes at most 22 s, so that the relay confirms its lease in time.
     const BATCH: u32 = 2 * AT_ONCE as u32;
+
+    const LEAVES_IN_FLIGHT: bool = true;
 
     async fn is_connected(&mut self) -> bool {
         true
@@ -98,31 +118,78 @@ impl Stream for Deliveries {
     }
 
     async fn publish(&mut self, messages: &[Message], published: &mut Published) {
-        let (delayed, due): (Vec<_>, Vec<_>) =
-            messages.iter().partition(|message| self.delays.lock().is_delayed(message.id));
-        published.has_delayed = !delayed.is_empty();
-        let mut due = due.into_iter();
-        let mut running = FuturesUnordered::new();
-        loop {
-            while running.len() < AT_ONCE && !self.is_paused() {
-                let Some(message) = due.next() else { break };
-                running.push(self.deliver(message));
+        for message in messages {
+            if self.delays.lock().is_delayed(message.id) {
+                published.has_delayed = true;
+            } else if !self.in_flight.contains(&message.id) {
+                while self.running.len() >= AT_ONCE {
+                    self.record_next(published).await;
+                }
+                if self.is_paused() {
+                    break;
+                }
+                self.deliver(message.clone());
             }
-            let Some((message, result)) = running.next().await else { break };
-            self.record(message, result, published);
+        }
+        // A full batch is followed by another one.
+        if messages.len() < Self::BATCH as usize {
+            let _ = timeout(PATIENCE, self.finish(published)).await;
+        }
+        published.has_in_flight = !self.running.is_empty();
+    }
+
+    async fn finish(&mut self, published: &mut Published) {
+        while !self.running.is_empty() {
+            self.record_next(published).await;
         }
     }
 }
 
 impl Deliveries {
-    async fn deliver<'a>(&self, message: &'a Message) -> (&'a Message, Result<(), Failure>) {
+    fn deliver(&mut self, message: Message) {
+        let sender = Arc::clone(&self.sender);
+        let delivery = Delivery { account: message.account, id: message.id, began: Instant::now() };
+        self.in_flight.insert(message.id);
+        self.running.spawn(async move { (delivery, sender.send(&message).await) });
+    }
+
+    /// Waits for the next response, and records it.
+    async fn record_next(&mut self, published: &mut Published) {
+        let Some(ended) = self.running.join_next().await else { return };
+        let (Delivery { account, id, began }, result) = ended.expect("sending does not panic");
+        self.in_flight.remove(&id);
+        let mut delays = self.delays.lock();
+        match result {
+            Ok(()) => {
+                delays.acknowledged(id);
+                self.acknowledged_at = Some(Instant::now());
+                published.acknowledged.push((account, id));
+            }
+            // Meanwhile, the endpoint has acknowledged another message.
+            Err(Failure::Endpoint(why, None)) if self.acknowledged_at > Some(began) => {
+                delays.attempt_failed(id);
+                published.reject(id, why);
+            }
+            Err(Failure::Endpoint(why, demanded)) => {
+                delays.endpoint_failed(id, demanded);
+                published.reject(id, why);
+            }
+            Err(Failure::Message(why)) => {
+                delays.message_rejected(id);
+                published.reject(id, why);
+            }
+        }
+    }
+}
+
+impl Sender {
+    async fn send(&self, message: &Message) -> Result<(), Failure> {
         let body = body(message);
         let headers = self.headers(message, &body);
-        let result = match self.client.post(headers, body, TIMEOUT).await {
+        match self.client.post(headers, body, TIMEOUT).await {
             Ok(response) => self.result(&response),
             Err(error) => Err(Failure::Endpoint(error.to_string(), None)),
-        };
-        (message, result)
+        }
     }
 
     fn headers(&self, message: &Message, body: &[u8]) -> HeaderMap {
@@ -145,23 +212,6 @@ impl Deliveries {
                 Err(Failure::Endpoint(why, demanded_pause(&response.headers, self.clock.now())))
             }
             _ => Err(Failure::Message(why)),
-        }
-    }
-
-    fn record(&self, message: &Message, result: Result<(), Failure>, published: &mut Published) {
-        match result {
-            Ok(()) => {
-                self.delays.lock().acknowledged(message.id);
-                published.acknowledged.push((message.account, message.id));
-            }
-            Err(Failure::Endpoint(why, demanded)) => {
-                self.delays.lock().endpoint_failed(message.id, demanded);
-                published.reject(message, why);
-            }
-            Err(Failure::Message(why)) => {
-                self.delays.lock().message_rejected(message.id);
-                published.reject(message, why);
-            }
         }
     }
 }

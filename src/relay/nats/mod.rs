@@ -162,7 +162,7 @@ impl JetStream {
             );
             match self.connection.write(self.subject, &headers, &message_json(message)).await? {
                 Some(number) => sent.push((number, position)),
-                None => published.reject(message, "exceeds the max_payload of the server"),
+                None => published.reject(message.id, "exceeds the max_payload of the server"),
             }
         }
         self.connection.flush().await?;
@@ -182,16 +182,16 @@ impl JetStream {
                     published.acknowledged.push((message.account, message.id));
                 }
                 Some(Ok(Answer { error: Some(error), .. })) if error.err_code != OTHER_STREAM => {
-                    published.reject(message, error.description);
+                    published.reject(message.id, error.description);
                 }
                 // Connecting again says what to do.
                 Some(_) => {
                     published.has_unanswered = true;
-                    published.reject(message, "another stream has the subject");
+                    published.reject(message.id, "another stream has the subject");
                 }
                 None => {
                     published.has_unanswered = true;
-                    published.reject(message, "no stream has the subject");
+                    published.reject(message.id, "no stream has the subject");
                 }
             }
         }

@@ -1,5 +1,6 @@
 //! Endpoints that fail, and messages that an endpoint rejects.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -36,6 +37,32 @@ fn rejected_message_does_not_delay_others() {
     assert!(deliveries.iter().all(|delivery| delivery.head[0] == "POST /hook HTTP/1.1"));
     let log = server.end_by(Signal::TERM).log();
     assert!(!log.contains("again") && !log.contains("WARN"), "{log}");
+}
+
+#[test]
+fn slow_response_delays_no_other_message() {
+    let hooked = Hooked::on_sqlite();
+    let is_ending = Arc::new(AtomicBool::new(false));
+    let ending = Arc::clone(&is_ending);
+    let endpoint = Endpoint::start(move |delivery, out| {
+        while delivery.has("slow") && !ending.load(Ordering::SeqCst) {
+            thread::sleep(Duration::from_millis(10));
+        }
+        reply(out, "200 OK", "")
+    });
+    let server = hooked.serve(&endpoint);
+    hooked.shop.send(&server, "slow");
+    arrived(&endpoint, 1);
+
+    hooked.shop.send_numbered(&server, "quick", 40);
+
+    within(TIMEOUT, "relaying", || hooked.waiting() == 1);
+    thread::spawn(move || {
+        thread::sleep(Duration::from_millis(500));
+        is_ending.store(true, Ordering::SeqCst);
+    });
+    let log = server.end_by(Signal::TERM).log();
+    assert_eq!((hooked.waiting(), endpoint.deliveries().len(), log.contains("WARN")), (0, 41, false), "{log}");
 }
 
 #[test]
