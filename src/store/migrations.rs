@@ -38,7 +38,7 @@ impl Migration {
 
 impl fmt::Display for Migration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "V{}__{}", self.version, self.name)
+        f.write_str(&named(self.version, self.name))
     }
 }
 
@@ -50,20 +50,27 @@ pub fn missing<'a>(known: &'a [Migration], history: &[Applied]) -> Result<&'a [M
         if expected.is_none_or(|known| (known.version, known.name) != (applied.version, &applied.name)) {
             let expected = expected.map_or("no migration".to_owned(), ToString::to_string);
             return Err(StoreError::Failed(format!(
-                "migration V{}__{} of the database differs from {expected} of this program: use the petstore that \
-                 migrated the database, or restore a backup",
-                applied.version, applied.name
+                "migration {} of the database differs from {expected} of this program: use the petstore that migrated \
+                 the database, or restore a backup",
+                named(applied.version, &applied.name)
             )));
         }
     }
     Ok(&known[history.len()..])
 }
 
-/// Lists the migrations that this program knows. `applied` is the greatest version in the database's history.
-pub fn status(known: &[Migration], applied: i32) -> Vec<MigrationStatus> {
+/// Lists the migrations that this program knows, and those of a later one in a database's history.
+pub fn status(known: &[Migration], history: &[Applied]) -> Vec<MigrationStatus> {
+    let applied = history.last().map_or(0, |last| last.version);
     let status =
         |migration: &Migration| MigrationStatus { name: migration.to_string(), applied: migration.version <= applied };
-    known.iter().map(status).collect()
+    let later = history.iter().filter(|applied| applied.version > newest(known));
+    let later = later.map(|Applied { version, name }| MigrationStatus { name: named(*version, name), applied: true });
+    known.iter().map(status).chain(later).collect()
+}
+
+fn named(version: i32, name: &str) -> String {
+    format!("V{version}__{name}")
 }
 
 /// The greatest version that this program knows.

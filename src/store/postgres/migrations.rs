@@ -108,7 +108,7 @@ async fn history(client: &Client) -> Result<Vec<Applied>> {
 }
 
 pub async fn status(client: &Client) -> Result<Vec<MigrationStatus>> {
-    Ok(migrations::status(MIGRATIONS, Schema::read(client).await?.applied))
+    Ok(migrations::status(MIGRATIONS, &history(client).await?))
 }
 
 fn failed(migration: &Migration, error: &Error) -> StoreError {

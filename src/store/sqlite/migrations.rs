@@ -53,7 +53,7 @@ pub fn require_current(conn: &Connection) -> Result<()> {
 }
 
 pub fn status(conn: &Connection) -> Result<Vec<MigrationStatus>> {
-    Ok(migrations::status(MIGRATIONS, applied_version(conn)?))
+    Ok(migrations::status(MIGRATIONS, &history(conn)?))
 }
 
 /// Rejects a database that is newer than this program.
