@@ -114,16 +114,30 @@ pub fn bound(socket: Option<&TcpListener>) -> Option<SocketAddr> {
     socket.and_then(|socket| socket.local_addr().ok())
 }
 
-/// Each listener with its address and flag. Fails if none of them is to be opened.
+/// Each listener with its address and flag. Fails if none of them is to be opened, or two at one address.
 fn configured(settings: &ServiceSettings) -> Result<[(Listener, SocketAddr, &'static str); 3]> {
     if settings.listeners.is_empty() {
         return Err("there is no listener to open: `listeners` is empty".into());
     }
-    Ok([
+    let configured = [
         (Listener::Store, settings.listen, "--listen"),
         (Listener::Messages, settings.messages_listen, "--messages-listen"),
         (Listener::Ops, settings.ops_listen, "--ops-listen"),
-    ])
+    ];
+    let mut opened =
+        configured.iter().filter(|(listener, at, _)| settings.listeners.contains(listener) && at.port() != 0);
+    while let Some((_, address, flag)) = opened.next() {
+        if let Some((_, other, other_flag)) = opened.clone().find(|(_, at, _)| overlap(*at, *address)) {
+            return Err(format!("{address} ({flag}) and {other} ({other_flag}) are the same address").into());
+        }
+    }
+    Ok(configured)
+}
+
+/// Returns whether both addresses cannot be bound. `[::]` includes all addresses, `0.0.0.0` those of IPv4.
+fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
+    let includes = |all: SocketAddr, one: SocketAddr| all.ip().is_unspecified() && (all.is_ipv6() || one.is_ipv4());
+    a.port() == b.port() && (a.ip() == b.ip() || includes(a, b) || includes(b, a))
 }
 
 fn cannot_listen(address: SocketAddr, flag: &str, error: &std::io::Error) -> String {

@@ -1,14 +1,18 @@
 //! `petstore config`
 
+use std::path::Path;
+
 use clap::{ArgMatches, Args, Subcommand};
 
 use tracing::Level;
 
+use super::database::refuse_standbys;
 use super::{Failure, Outcome, backup, command, not_opened, print, serve, tell};
 use crate::app;
 use crate::config::{Common, File, ServiceSettings, settings, takes_list};
 use crate::domain::Deployment;
 use crate::relay::RelayUrl;
+use crate::store;
 use crate::store::postgres::{DatabaseUrl, Postgres};
 use crate::store::sqlite::{self, Sqlite};
 
@@ -47,7 +51,14 @@ impl Check {
     fn run(self, common: &Common) -> Outcome {
         let service = &self.service;
         backup::check(service, common)?;
-        let stored = deployment(common)?;
+        let stored = match &common.database_url {
+            Some(url) => serve::block_on(serve::runtime()?, Postgres::check_openable(url, common.require_standbys)),
+            None => {
+                refuse_standbys(common)?;
+                sqlite::check_access(&common.data_dir).and_then(|()| stored_in(&common.data_dir))
+            }
+        };
+        let stored = stored.map_err(|error| not_opened(common, error))?;
         let new = common.deployment.unwrap_or(Deployment::Production);
         if let (Some(stored), Some(expected)) = (stored, common.deployment)
             && stored != expected
@@ -65,13 +76,16 @@ impl Check {
 }
 
 /// Returns the deployment of the database. `None` if there is none yet.
-fn deployment(common: &Common) -> Result<Option<Deployment>, Failure> {
+pub fn stored_deployment(common: &Common) -> Result<Option<Deployment>, Failure> {
     let stored = match &common.database_url {
         Some(url) => serve::block_on(serve::runtime()?, Postgres::stored_deployment(url)),
-        None if sqlite::has_database(&common.data_dir) => Sqlite::stored_deployment(&common.data_dir),
-        None => Ok(None),
+        None => stored_in(&common.data_dir),
     };
     stored.map_err(|error| not_opened(common, error))
+}
+
+fn stored_in(data_dir: &Path) -> store::Result<Option<Deployment>> {
+    if sqlite::has_database(data_dir) { Sqlite::stored_deployment(data_dir) } else { Ok(None) }
 }
 
 fn show(common: &Common, matches: &ArgMatches, file: &File) -> Outcome {
@@ -82,7 +96,7 @@ fn show(common: &Common, matches: &ArgMatches, file: &File) -> Outcome {
         let from = file.source(arg, matches);
         match toml_value(arg, matches) {
             Some(value) => format!("{name} = {value} # {from}\n"),
-            None if name == "deployment" => stored_deployment(common),
+            None if name == "deployment" => deployment_line(common),
             None => format!("# {name} is not set\n"),
         }
     });
@@ -90,8 +104,8 @@ fn show(common: &Common, matches: &ArgMatches, file: &File) -> Outcome {
 }
 
 /// The line of the deployment that is not set: that of the database, if it can be read.
-fn stored_deployment(common: &Common) -> String {
-    match deployment(common) {
+fn deployment_line(common: &Common) -> String {
+    match stored_deployment(common) {
         Ok(Some(stored)) => format!("deployment = \"{stored}\" # database\n"),
         Ok(None) => "# deployment is not set: a new database is a production one\n".to_owned(),
         Err(Failure(why)) => format!("# deployment is not set, and that of the database is unknown: {why}\n"),

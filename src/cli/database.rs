@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::Failure;
 use super::serve::block_on;
+use super::{Failure, Outcome};
 use crate::config::Common;
 use crate::domain::{Account, Deployment, Email};
 use crate::store::postgres::{self, Postgres, ProcessKind};
@@ -51,17 +51,23 @@ pub async fn open(common: &Common, create: Create, process: ProcessKind) -> Resu
             let options = postgres::Options { deployment, create, process, require_standbys, ..defaults };
             Postgres::open(&options).await.map(|db| Store::Postgres(Box::new(db)))
         }
-        None if common.require_standbys => {
-            return Err(Failure(
-                "an embedded database has no standbys: give --database-url with --require-standbys".into(),
-            ));
-        }
         None => {
+            refuse_standbys(common)?;
             let options = sqlite::Options { deployment, create, ..sqlite::Options::new(&common.data_dir) };
             Sqlite::open(&options).map(Store::Sqlite)
         }
     };
     opened.map_err(|error| not_opened(common, error))
+}
+
+/// Fails if standbys are required of an embedded database.
+pub fn refuse_standbys(common: &Common) -> Outcome {
+    match common.require_standbys {
+        true => {
+            Err(Failure("an embedded database has no standbys: give --database-url with --require-standbys".into()))
+        }
+        false => Ok(()),
+    }
 }
 
 pub fn not_opened(common: &Common, error: StoreError) -> Failure {

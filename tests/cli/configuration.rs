@@ -302,6 +302,17 @@ fn config_check_reports_what_serve_would_and_changes_nothing() {
     let unreachable = check("--database-url postgres://ada@127.0.0.1:1/shop");
     assert!(unreachable.starts_with("exit 1\nerror: cannot open the database"), "{unreachable}");
 
+    folder.write("file", "");
+    for (flags, why) in [
+        ("--data-dir file", "cannot open the database in file: file: not a directory"),
+        ("--require-standbys", "an embedded database has no standbys: give --database-url with --require-standbys"),
+    ] {
+        assert_eq!(check(flags), format!("exit 1\nerror: {why}\n"));
+    }
+    let twice = "config check --insecure --listen [::]:9 --messages-listen 127.0.0.1:9 --ops-listen 127.0.0.1:0";
+    let why = "error: [::]:9 (--listen) and 127.0.0.1:9 (--messages-listen) are the same address\n";
+    assert!(folder.run(twice).shown().ends_with(why), "{}", folder.run(twice).shown());
+
     folder.succeed("account create ada@example.com --deployment staging");
     assert_eq!(check(""), format!("{valid}the database is a staging one\n"));
     let other = "exit 1\nerror: the database is a staging one and cannot be opened as production\n";

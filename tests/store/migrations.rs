@@ -55,9 +55,20 @@ async fn missing_privilege_to_migrate_is_reported() {
         GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO petstore_serve";
     query(&url, role);
 
-    let error = Postgres::open(&options(&url.replace("petstore@", "petstore_serve@"))).await.unwrap_err();
+    let options = options(&url.replace("petstore@", "petstore_serve@"));
+    let error = Postgres::open(&options).await.unwrap_err();
 
     let expected = "migration V1__store: permission denied for schema public (SQLSTATE 42501): \
         run `petstore migrate` with the role that owns the tables";
     assert!(error.to_string().ends_with(expected), "{error}");
+    let checked = async || Postgres::check_openable(&options.url, false).await.unwrap_err().to_string();
+    assert!(checked().await.starts_with("the role may not create tables: "), "{}", checked().await);
+    open_postgresql(&url).await.close().await;
+    query(
+        &url,
+        &format!("{role}; REVOKE INSERT ON audit, pets FROM petstore_serve").replace("CREATE ROLE", "ALTER ROLE"),
+    );
+    let lacking = "the role may not read and write pets, audit: ";
+    assert!(checked().await.starts_with(lacking), "{}", checked().await);
+    assert!(Postgres::open(&options).await.unwrap_err().to_string().starts_with(lacking));
 }

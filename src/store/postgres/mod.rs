@@ -126,6 +126,19 @@ impl Postgres {
         }
     }
 
+    /// Returns the deployment like [`Self::stored_deployment`]. Fails if a service could not open the database.
+    pub async fn check_openable(url: &DatabaseUrl, require_standbys: bool) -> Result<Option<Deployment>> {
+        let connection = open::connect(&Connector::new(url, require_standbys)).await?;
+        let schema = Schema::read(&connection.client).await?;
+        if schema.is_new() {
+            return open::check_may_create(&connection.client).await.map(|()| None);
+        }
+        if schema.is_current()? {
+            open::check_rights(&connection.client).await?;
+        }
+        open::stored_deployment(&connection.client, None).await.map(Some)
+    }
+
     pub const fn deployment(&self) -> Deployment {
         self.deployment
     }

@@ -8,7 +8,7 @@ use tokio_postgres::Client;
 use super::connection::{Connection, Connector};
 use super::migrations::{self, Schema};
 use super::pooler;
-use super::settings::Options;
+use super::settings::{Options, ProcessKind};
 use crate::domain::Deployment;
 use crate::store::{Result, StoreError, deployment};
 
@@ -60,7 +60,37 @@ pub async fn prepare(client: &mut Client, options: &Options) -> Result<Deploymen
     if !schema.is_current()? {
         migrations::run(client, options.create.map(|create| options.deployment.unwrap_or(create))).await?;
     }
+    if matches!(options.process, ProcessKind::Service) {
+        check_rights(client).await?;
+    }
     stored_deployment(client, options.deployment).await
+}
+
+/// Fails unless the role may create tables.
+pub async fn check_may_create(client: &Client) -> Result<()> {
+    let allowed = "SELECT coalesce(has_schema_privilege(current_schema(), 'CREATE'), false)";
+    match client.query_one(allowed, &[]).await?.try_get(0)? {
+        true => Ok(()),
+        false => Err(StoreError::Failed(
+            "the role may not create tables: run `petstore migrate` with the role that owns the database".into(),
+        )),
+    }
+}
+
+/// Fails unless the role may read and write all tables. It need not change the audit, or delete.
+pub async fn check_rights(client: &Client) -> Result<()> {
+    let lacking =
+        "SELECT string_agg(name, ', ') FROM unnest(ARRAY['accounts', 'api_keys', 'pets', 'orders', 'messages',
+            'sessions', 'idempotency_records', 'audit', 'meta']) AS name
+        WHERE NOT has_table_privilege(name, 'SELECT')
+            OR name <> 'meta' AND NOT has_table_privilege(name, 'INSERT')
+            OR name <> 'audit' AND NOT has_table_privilege(name, 'UPDATE')";
+    let lacking: Option<String> = client.query_one(lacking, &[]).await?.try_get(0)?;
+    lacking.map_or(Ok(()), |tables| {
+        Err(StoreError::Failed(format!(
+            "the role may not read and write {tables}: grant it SELECT, INSERT, UPDATE and DELETE on all tables"
+        )))
+    })
 }
 
 /// Returns the deployment that the database was created for. Fails if it is not `expected`.

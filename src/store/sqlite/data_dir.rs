@@ -7,6 +7,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+use rustix::io::Errno;
+
 use super::atomic_file::{self, sync_folder};
 use crate::store::{Result, StoreError};
 
@@ -105,6 +108,23 @@ pub fn identity(file: &Path) -> io::Result<(u64, u64)> {
 pub fn has_database(data_dir: &Path) -> bool {
     let file = data_dir.join(FILE);
     file.exists() || has_content(&beside(&file, "-wal"))
+}
+
+/// Fails unless this process may open the database of a data directory, or create it. On a read-only disk, it may read one.
+pub fn check_access(data_dir: &Path) -> Result<()> {
+    let file = data_dir.join(FILE);
+    let folder = data_dir.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("."));
+    if !folder.is_dir() {
+        return Err(unavailable(folder)(ErrorKind::NotADirectory.into()));
+    }
+    let mut needed = vec![(folder, Access::WRITE_OK | Access::EXEC_OK)];
+    if file.exists() {
+        needed.push((&file, Access::READ_OK | Access::WRITE_OK));
+    }
+    needed.into_iter().try_for_each(|(path, access)| match accessat(CWD, path, access, AtFlags::EACCESS) {
+        Err(Errno::ROFS) if file.exists() => Ok(()),
+        checked => checked.map_err(|error| unavailable(path)(error.into())),
+    })
 }
 
 /// Returns whether the disk lacks the 64 KiB for the first pages of SQLite's log and index.

@@ -42,7 +42,7 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 pub use atomic_file::{AtomicFile, folder_of};
-pub use data_dir::{KEY_FILE, has_database, is_disk_full, is_in_use, make_folder, outside_stores};
+pub use data_dir::{KEY_FILE, check_access, has_database, is_disk_full, is_in_use, make_folder, outside_stores};
 use files::Files;
 pub use history::{Effect, Epoch};
 pub use job::Atomicity;
@@ -132,6 +132,7 @@ impl Sqlite {
     pub fn stored_deployment(data_dir: &Path) -> Result<Option<Deployment>> {
         let (_in_use, conn) = open::connect_unmigrated(data_dir)?;
         migrations::refuse_foreign(&conn)?;
+        migrations::refuse_newer(&conn)?;
         match migrations::is_new(&conn)? {
             true => Ok(None),
             false => open::stored_deployment(&conn, None).map(Some),
