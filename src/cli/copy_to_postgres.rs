@@ -30,6 +30,9 @@ impl Move {
         let Some(to) = &common.database_url else {
             return Err(Failure("set --database-url to the PostgreSQL database to copy to".into()));
         };
+        if sqlite::is_in_use(&common.data_dir) {
+            tell(Level::WARN, "another process has the embedded database open: its later writes are not copied");
+        }
         let options =
             sqlite::Options { deployment: common.deployment, create: None, ..sqlite::Options::new(&common.data_dir) };
         let embedded = Common { database_url: None, ..common.clone() };

@@ -66,10 +66,12 @@ fn database_with_rows_is_rejected_unchanged() {
     let (folder, _) = filled();
     let url = PostgresServer::shared().database();
     folder.succeed(&format!("account create grace@example.com --database-url {url}"));
+    let _server = folder.serve("serve");
 
     let refused = folder.run(&format!("move --database-url {url}")).shown().replace(&url, "URL");
     expect![[r#"
         exit 1
+        warning: another process has the embedded database open: its later writes are not copied
         warning: PostgreSQL runs with fsync = off: a crash may lose acknowledged writes
         error: URL: the database is not empty: it has accounts; nothing was copied
     "#]]
