@@ -2,6 +2,7 @@
 
 use clap::Args;
 
+use super::config::stored_deployment;
 use super::{Outcome, print};
 use crate::clock::Clock;
 use crate::config::{Addresses, Common, ServiceSettings};
@@ -10,7 +11,7 @@ use crate::http::openapi::{Version, document};
 
 /// Print the OpenAPI document
 ///
-/// Its server URLs are those of a service with the same settings.
+/// Its server URLs are those of a service with the same settings and database.
 #[derive(Args, Debug)]
 pub struct Openapi {
     /// Version of the OpenAPI Specification
@@ -24,7 +25,10 @@ impl Openapi {
     pub fn run(self, common: &Common) -> Outcome {
         let service = &self.service;
         let addresses = Addresses::new(service, service.listen, service.messages_listen);
-        let deployment = common.deployment.unwrap_or(Deployment::Production);
+        let deployment = match common.deployment {
+            Some(given) => given,
+            None => stored_deployment(common)?.unwrap_or(Deployment::Production),
+        };
         print(&document(&addresses, deployment, Clock::System.now(), self.openapi_version))
     }
 }

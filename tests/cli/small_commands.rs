@@ -15,7 +15,7 @@ async fn openapi_prints_the_served_document() {
 
         let served = Request::new(store, "GET", "/openapi.json").send().await;
 
-        let line = format!("openapi --listen {store} --messages-listen {messages} --deployment {deployment}");
+        let line = format!("openapi --listen {store} --messages-listen {messages}");
         assert!(folder.succeed(&line).trim_end() == served.body.trim_end(), "{deployment}");
         assert_eq!(served.json()["openapi"], "3.1.0");
 
