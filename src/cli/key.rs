@@ -13,7 +13,7 @@ use super::{Create, Failure, Outcome, actor, stdout, with_store};
 use crate::clock::Clock;
 use crate::config::{Common, at_least_a_second, duration};
 use crate::domain::api_key::{KeyName, NewKey, Rotation};
-use crate::domain::{ApiKey, Email, Invalid, KeyId, KeyRecord};
+use crate::domain::{ApiKey, Deployment, Email, Invalid, KeyId, KeyRecord};
 use crate::http::preferences::Preferences;
 
 #[derive(Subcommand, Debug)]
@@ -46,7 +46,7 @@ pub struct CreateKey {
     read_only: bool,
     /// Failures that requests with the key get, as in the header `Prefer`, for instance 'code=503, rate=0.1'; only on
     /// staging
-    #[arg(long, value_name = "PREFERENCES")]
+    #[arg(long, value_name = "PREFERENCES", value_parser = preferences)]
     prefer: Option<String>,
 }
 
@@ -189,6 +189,11 @@ fn table(keys: &[KeyRecord]) -> String {
 
 fn key_name(name: &str) -> Result<KeyName, Invalid> {
     KeyName::parse(name.to_owned())
+}
+
+/// Checks everything that does not depend on the store.
+fn preferences(text: &str) -> Result<String, Invalid> {
+    Preferences::for_key(text, Deployment::Staging, Clock::System.now())
 }
 
 fn key_id(id: &str) -> Result<KeyId, Invalid> {

@@ -107,7 +107,8 @@ async fn key_with_preferences_fails_as_they_say() {
         ("code=503,seed=7", "has a seed without a rate"),
         ("rate=0.5", "has no effect: add a failure such as code=503"),
     ] {
-        folder.fails(&format!("{create} {prefer}"), &format!("--prefer {why}"));
+        let usage = folder.run(&format!("{create} {prefer}")).usage();
+        assert!(usage.starts_with("exit 2\n") && usage.contains(why), "{usage}");
     }
     assert_eq!(folder.json("key list").len(), 2, "no key was created");
 }
