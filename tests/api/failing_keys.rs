@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use petstore::domain::api_key::{KeyName, NewKey, Rotation};
+use petstore::domain::api_key::{KeyName, NewKey};
 use petstore::domain::{ApiKey, KeyId};
 use petstore::http::Operation;
 
@@ -199,19 +199,6 @@ fn key_with_preferences_fails_without_a_header() {
         assert_eq!(failures(service, &key, None, 2).await, [false, true], "a replaced preference counts nothing");
         assert_eq!(failures(service, &key, Some("code=503, every=3"), 2).await, [false; 2]);
         assert_eq!(failures(service, &key, None, 1).await, [true], "a key has one counter");
-    });
-}
-
-#[test]
-fn rotation_keeps_the_preferences_of_a_key() {
-    Service::on_every_database(async |service| {
-        let (id, _) = failing_key(service, "code=503").await;
-        let successor = ApiKey::generate(service.store.deployment());
-        let rotation = Rotation::to(&successor, NOW, Duration::ZERO);
-        service.store.rotate_key(id, rotation, OPERATOR).await.unwrap().unwrap();
-        assert_eq!(failures(service, successor.expose(), None, 1).await, [true]);
-        let listed = service.store.list_keys().await.unwrap();
-        assert_eq!(listed.last().unwrap().prefer.as_deref(), Some("code=503"));
     });
 }
 

@@ -94,7 +94,7 @@ pub fn session(account: AccountId, now: Timestamp) -> NewSession {
 
 pub fn new_key(key: &ApiKey, account: AccountId, expires_at: Option<Timestamp>) -> NewKey {
     let name = KeyName::parse("test".into()).unwrap();
-    NewKey { expires_at, ..NewKey::of(key, account, name, NOW, None) }
+    NewKey { expires_at, prefer: Some("code=503".into()), ..NewKey::of(key, account, name, NOW, None) }
 }
 
 /// Creates a key.

@@ -135,7 +135,7 @@ fn key_is_found_by_hash_with_its_state() {
 }
 
 #[test]
-fn rotated_key_passes_on_its_name_and_lifetime() {
+fn rotated_key_passes_on_its_name_preferences_and_lifetime() {
     on_every_database(async |store| {
         let ada = account(&store, "ada@example.com").await;
         let (id, _) = key(&store, ada, Some(NOW.plus(Duration::from_secs(1000)))).await;
@@ -148,7 +148,8 @@ fn rotated_key_passes_on_its_name_and_lifetime() {
         let listed = store.list_keys().await.unwrap();
         assert_eq!((listed[0].id, listed[0].expires_at), (id, Some(now.plus(Duration::from_secs(100)))));
         assert_eq!((listed[1].id, listed[1].expires_at), (successor, Some(now.plus(Duration::from_secs(1000)))));
-        assert_eq!((listed[1].created_at, listed[1].name.as_str()), (now, "test"));
+        let of_successor = (listed[1].created_at, listed[1].name.as_str(), listed[1].prefer.as_deref());
+        assert_eq!(of_successor, (now, "test", Some("code=503")));
 
         // An overlap does not prolong what expires earlier, and a second successor lives as long as the first.
         let second = store.rotate_key(id, rotation(now, 5_000), OPERATOR).await.unwrap().unwrap();
