@@ -1,4 +1,4 @@
-//! Counts the requests of which only a part gets a simulated failure.
+//! Counts requests, so that a part of them gets a simulated failure.
 
 use std::convert::Infallible;
 use std::sync::Arc;
