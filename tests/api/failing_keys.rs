@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use petstore::domain::api_key::{KeyName, NewKey};
-use petstore::domain::{ApiKey, KeyId};
+use petstore::domain::KeyId;
+use petstore::domain::api_key::NewKey;
 use petstore::http::Operation;
 
-use crate::service::{LARGEST, NOW, OPERATOR, REX, Service};
+use crate::service::{LARGEST, NOW, REX, Service, make_key};
 use crate::simulation::{applied, preferring};
 
 /// Lists animals `requests` times. Returns which of the requests got 503.
@@ -24,10 +24,7 @@ async fn failures(service: &Service, key: &str, preferences: Option<&str>, reque
 
 /// A key of the service's account with preferences.
 pub async fn failing_key(service: &Service, prefer: &str) -> (KeyId, String) {
-    let key = ApiKey::generate(service.store.deployment());
-    let new = NewKey::of(&key, service.account, KeyName::parse("failing".into()).unwrap(), NOW, None);
-    let new = NewKey { prefer: Some(prefer.to_owned()), ..new };
-    (service.store.create_key(new, OPERATOR).await.unwrap(), key.expose().to_owned())
+    make_key(&service.store, service.account, |key| NewKey { prefer: Some(prefer.to_owned()), ..key }).await
 }
 
 #[tokio::test]

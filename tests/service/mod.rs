@@ -188,7 +188,7 @@ impl Service {
         let running = tokio::spawn(app.clone().serve(sockets.serving(&app), setup.tls, setup.limits, stopped));
         let ada = NewAccount { role: Role::Staff, ..new_account("ada@example.com") };
         let account = store.create_account(ada, OPERATOR).await.unwrap().unwrap();
-        let key = make_key(&store, account, None).await.1;
+        let key = make_key(&store, account, |key| key).await.1;
         Self {
             store_address,
             messages_address,
@@ -322,7 +322,7 @@ impl Service {
     /// Creates another account with a key.
     pub async fn another_account(&self, email: &str) -> (AccountId, String) {
         let account = self.store.create_account(new_account(email), OPERATOR).await.unwrap().unwrap();
-        (account, make_key(&self.store, account, None).await.1)
+        (account, make_key(&self.store, account, |key| key).await.1)
     }
 
     /// The account with this address.
@@ -332,10 +332,7 @@ impl Service {
 
     /// A key of `account` that only reads.
     pub async fn reading_key(&self, account: AccountId) -> (KeyId, String) {
-        let key = ApiKey::generate(self.store.deployment());
-        let new = NewKey::of(&key, account, KeyName::parse("reading".into()).unwrap(), NOW, None);
-        let id = self.store.create_key(NewKey { read_only: true, ..new }, OPERATOR).await.unwrap();
-        (id, key.expose().to_owned())
+        make_key(&self.store, account, |key| NewKey { read_only: true, ..key }).await
     }
 
     /// A key that may not call `operation`: a customer's, or one that only reads. `None` if every key may call it.
@@ -358,7 +355,7 @@ impl Service {
 
     /// Creates another key of the same account.
     pub async fn another_key(&self, expires_at: Option<Timestamp>) -> (KeyId, String) {
-        make_key(&self.store, self.account, expires_at).await
+        make_key(&self.store, self.account, |key| NewKey { expires_at, ..key }).await
     }
 
     /// The rows of the audit that requests left, oldest first.
@@ -384,10 +381,10 @@ fn new_account(email: &str) -> NewAccount {
     NewAccount::customer(Email::parse(email).unwrap(), None, NOW)
 }
 
-async fn make_key(store: &Store, account: AccountId, expires_at: Option<Timestamp>) -> (KeyId, String) {
+/// Creates a key of `account`, as `change` returns it.
+pub async fn make_key(store: &Store, account: AccountId, change: impl FnOnce(NewKey) -> NewKey) -> (KeyId, String) {
     let key = ApiKey::generate(store.deployment());
-    let name = KeyName::parse("test".into()).unwrap();
-    let new = NewKey { expires_at, ..NewKey::of(&key, account, name, NOW, None) };
+    let new = change(NewKey::of(&key, account, KeyName::parse("test".into()).unwrap(), NOW, None));
     (store.create_key(new, OPERATOR).await.unwrap(), key.expose().to_owned())
 }
 
