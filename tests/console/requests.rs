@@ -276,16 +276,12 @@ fn requests_with_ended_keys_are_listed_apart_without_bodies() {
         let page = open(&mut ada, apart).await;
         assert!(code(&page, "request-head").contains("\nuser-agent: old-job\n"), "{page}");
         assert!(page.contains("The body is not kept") && !page.contains("Rex"), "{page}");
-    });
-}
 
-#[tokio::test]
-async fn expired_key_and_its_account_are_told_apart_from_unknown_keys() {
-    let service = Service::start().await;
-    let (_, expired) = service.another_key(Some(NOW)).await;
-    assert_eq!(service.request("GET", "/v1/pets").key(&expired).send().await.status(), 401);
-    let kept = service.api.account_requests.of(service.account);
-    assert!(kept.len() == 1 && kept[0].sender.is_key_ended, "{kept:?}");
+        let (_, expired) = service.another_key(Some(NOW)).await;
+        assert_eq!(service.request("GET", "/v1/pets").key(&expired).send().await.status(), 401);
+        let kept = service.api.account_requests.of(service.account);
+        assert!(kept.len() == 1 && kept[0].sender.is_key_ended, "{kept:?}");
+    });
 }
 
 #[tokio::test]
