@@ -1,6 +1,6 @@
 //! `migrate`, and databases of other versions.
 
-use testkit::{Folder, Process};
+use testkit::Folder;
 
 #[test]
 fn migrate_creates_a_database_and_status_lists_it() {
@@ -49,21 +49,4 @@ fn newer_database_is_rejected_unchanged_by_every_command() {
         folder.fails_to_serve(line, &why);
     }
     assert!(std::fs::read(&file).unwrap() == before);
-}
-
-#[test]
-fn processes_may_create_the_same_database_concurrently() {
-    let folder = Folder::new();
-    let migrations: Vec<_> = (0..8).map(|_| Process::start(&mut folder.command("migrate"))).collect();
-    std::thread::scope(|scope| {
-        let servers: Vec<_> = (0..2).map(|_| scope.spawn(|| folder.serve("serve"))).collect();
-        for server in servers {
-            assert_eq!(server.join().unwrap().listening["deployment"], "production");
-        }
-    });
-    for migration in migrations {
-        let ended = migration.end();
-        assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
-    }
-    assert!(folder.succeed("migrate status").starts_with("applied"));
 }

@@ -5,19 +5,26 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use testkit::postgres::{self, OpenTransaction, query, sessions};
-use testkit::{Database, Server, Shop, Stop, TIMEOUT, trial, within};
+use testkit::{Database, Process, Server, Shop, Stop, TIMEOUT, trial, within};
 
 #[test]
 fn concurrent_starts_migrate_once() {
-    let database = Database::postgres();
-    let processes: Vec<_> = (0..8).map(|_| database.serve()).collect();
-    let starting: Vec<_> = (0..8).map(|_| database.petstore("migrate").spawn().unwrap()).collect();
-    for mut process in starting {
-        assert!(process.wait().unwrap().success());
+    let folder = tempfile::tempdir().unwrap();
+    for database in [Database::folder(&folder.path().join("new")), Database::postgres()] {
+        let migrations: Vec<_> = (0..8).map(|_| Process::start(&mut database.petstore("migrate"))).collect();
+        thread::scope(|scope| {
+            for server in [(); 8].map(|()| scope.spawn(|| database.serve())) {
+                assert_eq!(server.join().unwrap().listening["deployment"], "production");
+            }
+        });
+        for ended in migrations.into_iter().map(Process::end) {
+            // Each process warns that the PostgreSQL server of the tests runs without fsync.
+            let is_silent = ended.stderr.is_empty() || !database.is_embedded();
+            assert!(ended.code == Some(0) && is_silent, "{ended:?}");
+        }
+        // A migration that ran twice would have failed, because its tables were there.
+        assert_eq!(database.sql("SELECT count(*) FROM schema_history"), "1");
     }
-    drop(processes);
-    // A migration that ran twice would have failed, because its tables were there.
-    assert_eq!(database.sql("SELECT count(*) FROM schema_history"), "1");
 }
 
 #[test]
