@@ -29,12 +29,12 @@ fn sync_precedes_the_response() {
     while order.before < responses {
         let wanted = AT_ONCE.min(responses - order.before);
         traces += 1;
-        let found = observe(wanted, Disk::Honest);
+        let found = observe(wanted, Disk::Honest, MIX);
         assert_eq!(found.not_before, 0, "responses before their sync: {found:?}");
         order.before += found.before;
         println!("{} of {responses} responses", order.before);
     }
-    let control = observe(50, Disk::Lying);
+    let control = observe(50, Disk::Lying, MIX);
     assert_eq!(control.before, 0, "syncs that were not done do not count: {control:?}");
     trial::measured(&format!(
         "{} answers in {traces} traces, {} out of order; if syncs report success without being done, {} of {}",
@@ -43,11 +43,11 @@ fn sync_precedes_the_response() {
 }
 
 /// Traces a service until it has acknowledged this many writes.
-fn observe(writes: u32, disk: Disk) -> Order {
+pub fn observe(writes: u32, disk: Disk, mix: Mix) -> Order {
     let (database, trace) = (Database::temporary(), tempfile::NamedTempFile::new().unwrap());
     let (key, ledger) = (database.make_key(), Ledger::default());
     let mut service = database.serve_by(trace::recorder(trace.path(), disk));
-    let load = Writers::start(&service, &key, &ledger, "sync", MIX);
+    let load = Writers::start(&service, &key, &ledger, "sync", mix);
     within(TIMEOUT * 4, "acknowledgements", || ledger.acknowledged() >= writes as usize);
     load.stop();
     service.stop();
