@@ -9,9 +9,9 @@ use petstore::domain::{
     AccountId, Actor, ApiKey, Deployment, Email, KeyId, Message, MessageIds, MessageText, NewAccount, NewPet, PetName,
     PetStatus, SessionToken, Timestamp,
 };
-use petstore::store::Store;
 use petstore::store::postgres::{self, DatabaseUrl, Postgres};
 use petstore::store::sqlite::{self, Sqlite};
+use petstore::store::{PetSource, Store};
 use tokio::runtime::Builder;
 use tokio::task::JoinHandle;
 
@@ -109,6 +109,11 @@ pub fn message(account: AccountId, text: &str, now: Timestamp) -> Message {
 
 pub fn new_pet(name: &str, status: PetStatus) -> NewPet {
     NewPet { status, ..NewPet::new(PetName::parse(name.to_owned()).unwrap(), 1) }
+}
+
+/// Sold animals for an import or a reset, named `new 0` and so on.
+pub fn animals(count: usize) -> PetSource {
+    Box::new((0..count).map(|n| Ok(new_pet(&format!("new {n}"), PetStatus::Sold))))
 }
 
 /// Creates an animal and returns its id.

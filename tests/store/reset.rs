@@ -6,14 +6,14 @@ use std::time::Duration;
 use petstore::domain::order::PlaceOrderError;
 use petstore::domain::{AccountId, IdempotencyKey, KeyedRequest, NewOrder, Order, Pet, PetQuery, PetStatus};
 use petstore::store::postgres::{DatabaseUrl, Options};
-use petstore::store::{Contents, Outcome, PetSource, Store, StoreError, StoredResponse, WriteKey, sqlite};
+use petstore::store::{Contents, Outcome, Store, StoreError, StoredResponse, WriteKey, sqlite};
 use testkit::postgres::{self, OpenTransaction, query, sessions, try_query};
 use testkit::{TIMEOUT, within};
 use tokio::task::JoinHandle;
 
 use crate::fixtures::{
-    NOW, OPERATOR, account, create_pet, key, message, new_pet, on_every_database, open_postgresql, open_sqlite,
-    open_with, spawn,
+    NOW, OPERATOR, account, animals, create_pet, key, message, new_pet, on_every_database, open_postgresql,
+    open_sqlite, open_with, spawn,
 };
 
 const EMPTY: Contents = Contents { animals: 0, orders: 0, messages: 0, responses: 0 };
@@ -178,8 +178,4 @@ async fn place(store: &Store, account: AccountId, pet_id: i64) -> Outcome<Order,
     let request = KeyedRequest::new(account, "placeOrder", &key, "/v1/store/orders", "{}", NOW);
     let key = WriteKey::new(request, |order: &Order| StoredResponse::json(201, order.id.to_string().into()));
     store.place_order(NewOrder { account, pet_id, now: NOW }, Some(key)).await.unwrap()
-}
-
-fn animals(count: usize) -> PetSource {
-    Box::new((0..count).map(|n| Ok(new_pet(&format!("new {n}"), PetStatus::Sold))))
 }

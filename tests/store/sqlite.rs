@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use petstore::domain::{AccountId, MessageQuery, NewAccount, NewPet, PetQuery, PetStatus};
-use petstore::store::StoreError;
 use petstore::store::sqlite::{Atomicity, Effect, Options, Sqlite};
+use petstore::store::{Store, StoreError};
 use rusqlite::Connection;
 use testkit::{TIMEOUT, within};
 
@@ -14,8 +14,7 @@ use crate::fixtures::{NOW, OPERATOR, account, create_pet, email, message, new_pe
 
 #[tokio::test]
 async fn wal_stays_bounded_under_long_readers() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = open_sqlite(&Options::new(folder.path()));
+    let (folder, store) = open();
     let wal = folder.path().join("petstore.db-wal");
     let mut largest = 0;
     // About 330 MiB pass through the log, which is written back every 16 MiB.
@@ -34,8 +33,7 @@ async fn wal_stays_bounded_under_long_readers() {
 
 #[tokio::test]
 async fn idle_reader_does_not_hold_the_wal_back() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = open_sqlite(&Options::new(folder.path()));
+    let (folder, store) = open();
     let id = create_pet(&store, "Rex", PetStatus::Available).await.unwrap();
     // The reader keeps its transaction, and nothing is committed that would end it.
     store.find_pet(id).await.unwrap().unwrap();
@@ -122,8 +120,7 @@ async fn other_writers_get_their_turn_beside_one_that_never_rests() {
 
 #[tokio::test]
 async fn writer_panic_is_reported_to_callers_and_process() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = open_sqlite(&Options::new(folder.path()));
+    let (_folder, store) = open();
     let bomb = std::iter::once_with(|| panic!("a bug"));
     assert!(matches!(store.import_pets(Box::new(bomb)).await, Err(StoreError::Unavailable(_))));
     assert_eq!(store.failed().await, "the writer panicked");
@@ -132,8 +129,7 @@ async fn writer_panic_is_reported_to_callers_and_process() {
 
 #[tokio::test]
 async fn failing_statement_does_not_fail_its_batch() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = open_sqlite(&Options::new(folder.path()));
+    let (folder, store) = open();
     // The next id would be 2^53, which the table refuses.
     outside(folder.path())
         .execute("INSERT INTO pets (id, name, category_id, status) VALUES (9007199254740991, 'last', 1, 0)", [])
@@ -151,8 +147,7 @@ async fn failing_statement_does_not_fail_its_batch() {
 /// Some errors end the whole transaction, as a full disk does.
 #[tokio::test]
 async fn error_that_ends_the_transaction_leaves_no_row_of_it() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = open_sqlite(&Options::new(folder.path()));
+    let (folder, store) = open();
     let trigger = "AFTER INSERT ON pets WHEN NEW.name LIKE '%7' BEGIN SELECT raise(ROLLBACK, 'full'); END";
     outside(folder.path()).execute_batch(&format!("CREATE TRIGGER ends_the_transaction {trigger}")).unwrap();
     let pets = (0..100).map(|n| store.create_pet(new_pet(&n.to_string(), PetStatus::Available), None));
@@ -160,6 +155,13 @@ async fn error_that_ends_the_transaction_leaves_no_row_of_it() {
     assert!(created[7].is_err());
     let acknowledged = created.iter().filter(|created| created.is_ok()).count();
     assert_eq!(store.count_pets().await.unwrap(), acknowledged as u64, "requests that failed have no effect");
+}
+
+/// A store in a temporary folder.
+fn open() -> (tempfile::TempDir, Arc<Store>) {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open_sqlite(&Options::new(folder.path()));
+    (folder, store)
 }
 
 /// A connection of another program.
@@ -188,8 +190,7 @@ async fn files_are_private_even_in_an_open_folder() {
 
 #[tokio::test]
 async fn rows_of_several_requests_fail_alone() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = open_sqlite(&Options::new(folder.path()));
+    let (_folder, store) = open();
     let known = account(&store, "a@example.com").await;
     let messages = (0..100).map(|n| {
         let account = if n == 50 { AccountId(known.0 + 1) } else { known };

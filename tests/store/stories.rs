@@ -15,7 +15,7 @@ use petstore::domain::{
 use petstore::store::{ExportError, Outcome, Store, StoreError, StoredResponse, WriteKey};
 
 use crate::fixtures::{
-    NOW, OPERATOR, account, account_with_password, create_pet, digest, email, key, message, new_key, new_pet,
+    NOW, OPERATOR, account, account_with_password, animals, create_pet, digest, email, key, message, new_key, new_pet,
     on_every_database, open_postgresql, session,
 };
 
@@ -32,8 +32,7 @@ fn import_is_all_or_nothing() {
         create.unwrap();
         assert_eq!(store.count_pets().await.unwrap(), 1);
 
-        let sound = (0..50).map(|n| Ok(new_pet(&n.to_string(), PetStatus::Available)));
-        assert_eq!(store.import_pets(Box::new(sound)).await.unwrap(), 50);
+        assert_eq!(store.import_pets(animals(50)).await.unwrap(), 50);
         assert_eq!(store.count_pets().await.unwrap(), 51);
     });
 }
@@ -41,8 +40,7 @@ fn import_is_all_or_nothing() {
 #[test]
 fn export_stops_at_an_error() {
     on_every_database(async |store| {
-        let animals = (0..250).map(|n| Ok(new_pet(&n.to_string(), PetStatus::Available)));
-        store.import_pets(Box::new(animals)).await.unwrap();
+        store.import_pets(animals(250)).await.unwrap();
         let mut shown = 0;
         let stopped = store
             .export_pets(&mut |_| {
@@ -58,8 +56,7 @@ fn export_stops_at_an_error() {
 #[test]
 fn export_is_ordered_and_holds_no_transaction() {
     on_every_database(async |store| {
-        let animals = (0..2_500).map(|n| Ok(new_pet(&n.to_string(), PetStatus::Available)));
-        store.import_pets(Box::new(animals)).await.unwrap();
+        store.import_pets(animals(2_500)).await.unwrap();
         let mut ids = Vec::new();
         let add = || {
             let add = create_pet(&store, "added meanwhile", PetStatus::Sold);

@@ -13,7 +13,7 @@ use testkit::postgres::{OpenTransaction, database, query, sessions};
 use testkit::{PostgresServer, TIMEOUT, within};
 
 use crate::fixtures::{
-    NOW, OPERATOR, account, create_pet, digest, new_pet, open_postgresql, open_with, options, spawn,
+    NOW, OPERATOR, account, animals, create_pet, digest, new_pet, open_postgresql, open_with, options, spawn,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -68,8 +68,7 @@ async fn imported_ids_follow_those_created_meanwhile() {
 async fn import_leaves_a_column_of_a_newer_version_at_its_default() {
     let (store, url) = open().await;
     query(&url, "ALTER TABLE pets ADD COLUMN age bigint NOT NULL DEFAULT 7");
-    let animals = (0..3).map(|n| Ok(new_pet(&n.to_string(), PetStatus::Available)));
-    assert_eq!(store.import_pets(Box::new(animals)).await.unwrap(), 3);
+    assert_eq!(store.import_pets(animals(3)).await.unwrap(), 3);
     create(Arc::clone(&store), "created".into()).await.unwrap();
     assert_eq!(query(&url, "SELECT count(*) FROM pets WHERE age = 7"), "4");
 }
@@ -224,7 +223,7 @@ async fn server_settings_cannot_change_the_isolation_level() {
     query(&url, &format!("ALTER DATABASE {name} SET default_transaction_isolation = 'serializable'"));
     let store = open_postgresql(&url).await;
     create(Arc::clone(&store), "Rex".into()).await.unwrap();
-    store.import_pets(Box::new(std::iter::once(Ok(new_pet("Rex", PetStatus::Available))))).await.unwrap();
+    store.import_pets(animals(1)).await.unwrap();
     assert_eq!(query(&url, "SELECT DISTINCT name FROM pets"), "read committed");
 }
 
@@ -236,8 +235,7 @@ async fn write_whose_commit_is_in_doubt_says_so() {
     let ada = account(&store, "ada@example.com").await;
     // Commits wait for a standby that does not exist.
     server.set("synchronous_standby_names", "*");
-    let animals = std::iter::once(Ok(new_pet("Rex", PetStatus::Available)));
-    let import = spawn(&store, |store| async move { store.import_pets(Box::new(animals)).await });
+    let import = spawn(&store, |store| async move { store.import_pets(animals(1)).await });
     let waiting = "wait_event = 'SyncRep'";
     within(TIMEOUT, "waiting for a standby", || sessions(&url, waiting) == 1);
 
