@@ -39,7 +39,7 @@ listen store
 #[test]
 fn restarts_behind_a_proxy_drop_no_request() {
     let rounds = rounds(4);
-    let Restarts { accepted, failed } = restart(rounds, Signal::TERM, if is_full() { 2_000.0 } else { 100.0 });
+    let (accepted, failed) = restart(rounds, Signal::TERM, if is_full() { 2_000.0 } else { 100.0 });
     assert!(failed.is_empty(), "{} requests failed: {:?}", failed.len(), failed.first());
     trial::measured(&format!("{rounds} restarts under {accepted} requests, 0 of them failed"));
 }
@@ -48,7 +48,8 @@ fn restarts_behind_a_proxy_drop_no_request() {
 #[test]
 fn killed_process_fails_requests() {
     // A killed process may have had no request.
-    assert!((0..20).any(|_| !restart(1, Signal::KILL, 1_000.0).failed.is_empty()));
+    let failed = |_| restart(1, Signal::KILL, 1_000.0).1;
+    assert!((0..20).map(failed).any(|failed| !failed.is_empty()));
 }
 
 /// With the HAProxy configuration of `scripts/cluster`, clients get the responses of petstore while a process is alive.
@@ -67,7 +68,7 @@ fn requests_in_flight_outlive_readiness() {
     };
     // The third process and the database servers are never started.
     let services = [serve("petstore1_store", "petstore1_messages"), serve("petstore2_store", "petstore2_messages")];
-    let _proxy = Haproxy::start(&cluster_config(&ports));
+    let _proxy = start_haproxy(&cluster_config(&ports));
     let statistics = || servers(ports["haproxy_stats"]);
     let ready = || statistics().into_iter().filter(|server| server.proxy == "store" && server.is_up).count();
     within(TIMEOUT, "the proxy", || ready() == 2);
@@ -140,14 +141,8 @@ fn servers(port: u16) -> Vec<ProxyServer> {
     .collect()
 }
 
-/// Outcomes of the requests during restarts.
-struct Restarts {
-    accepted: usize,
-    failed: Vec<String>,
-}
-
-/// Restarts the two processes in turn, under load.
-fn restart(rounds: u32, signal: Signal, rate: f64) -> Restarts {
+/// Restarts the two processes in turn, under load. Returns the number of accepted requests, and each that failed.
+fn restart(rounds: u32, signal: Signal, rate: f64) -> (usize, Vec<String>) {
     let Shop { database, key } = Shop::on_sqlite();
     let [front, a, b] = [(); 3].map(|()| free_port());
     let serve = |port: u16| {
@@ -157,7 +152,7 @@ fn restart(rounds: u32, signal: Signal, rate: f64) -> Restarts {
     };
     let mut services = [serve(a), serve(b)];
     let config = CONFIG.replace("{front}", &front.to_string()).replace("{check}", &CHECK.as_millis().to_string());
-    let _proxy = Haproxy::start(&config.replace("{a}", &a.to_string()).replace("{b}", &b.to_string()));
+    let _proxy = start_haproxy(&config.replace("{a}", &a.to_string()).replace("{b}", &b.to_string()));
     let through = Load {
         request: Load::lists_and_creates,
         rate: Some(rate),
@@ -183,20 +178,12 @@ fn restart(rounds: u32, signal: Signal, rate: f64) -> Restarts {
         failed.extend(outcome.refused.iter().map(|took| format!("503 after {took:?}")));
     }
     assert!(accepted > rounds as usize * 20, "only {accepted} requests were answered: little was tested");
-    Restarts { accepted, failed }
+    (accepted, failed)
 }
 
-/// HAProxy with its configuration file. Killed on drop.
-struct Haproxy {
-    _process: Process,
-    _config: tempfile::NamedTempFile,
-}
-
-impl Haproxy {
-    fn start(config: &str) -> Self {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(&file, config).unwrap();
-        let process = Process::start(server_program("haproxy").args(["-db", "-f"]).arg(file.path()));
-        Self { _process: process, _config: file }
-    }
+/// Starts HAProxy, which is killed on drop. Returns its configuration file too.
+fn start_haproxy(config: &str) -> (Process, tempfile::NamedTempFile) {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&file, config).unwrap();
+    (Process::start(server_program("haproxy").args(["-db", "-f"]).arg(file.path())), file)
 }

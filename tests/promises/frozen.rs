@@ -58,14 +58,14 @@ fn time_to_end(processors: &str) -> Duration {
     took
 }
 
-fn start_and_freeze(processors: &str) -> (Service, Frozen) {
+fn start_and_freeze(processors: &str) -> (Service, Killed) {
     let Shop { database, key } = Shop::on_sqlite();
     let mut taskset = Command::new("taskset");
     taskset.args(["--cpu-list", processors]);
     let mut service = Service::start(&database.clone().wrapped_by(&taskset), "serve", |_| {});
     service.key = Some(key);
     service.work();
-    let frozen = Frozen::new(&service.process, &database);
+    let frozen = freeze(&service.process, &database);
     block_workers(&service);
     (service, frozen)
 }
@@ -98,22 +98,15 @@ fn status(service: &Service, path: &str) -> u16 {
     service.send(service.operations, request, health_limit()).unwrap().status()
 }
 
-/// A file system that does not respond: strace holds every thread that calls it with a file of the database. A frozen one
-/// (`fsfreeze`) would need root privileges, and would stop other programs too. Thaws on drop: the kernel releases the
-/// threads when strace is killed. On SIGINT, strace would wait for the calls of a process that has ended.
-struct Frozen {
-    _strace: Killed,
-}
-
-impl Frozen {
-    fn new(process: &Process, database: &Database) -> Self {
-        let files = ["petstore.db", "petstore.db-wal", "petstore.db-shm"];
-        let strace = attach(process, database, &files, "%file,%desc", "delay_enter=600s");
-        let frozen = Self { _strace: Killed(strace) };
-        let threads = format!("/proc/{}/task", process.pid());
-        within(TIMEOUT, "freezing", || fs::read_dir(&threads).unwrap().all(|thread| is_traced(&thread.unwrap())));
-        frozen
-    }
+/// Freezes a file system: strace holds every thread that calls it with a file of the database. `fsfreeze` would need root
+/// privileges, and would stop other programs too. Thaws on drop: the kernel releases the threads when strace is killed. On
+/// SIGINT, strace would wait for the calls of a process that has ended.
+fn freeze(process: &Process, database: &Database) -> Killed {
+    let files = ["petstore.db", "petstore.db-wal", "petstore.db-shm"];
+    let frozen = Killed(attach(process, database, &files, "%file,%desc", "delay_enter=600s"));
+    let threads = format!("/proc/{}/task", process.pid());
+    within(TIMEOUT, "freezing", || fs::read_dir(&threads).unwrap().all(|thread| is_traced(&thread.unwrap())));
+    frozen
 }
 
 fn is_traced(thread: &fs::DirEntry) -> bool {

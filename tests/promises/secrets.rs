@@ -31,7 +31,7 @@ fn no_secret_is_in_logs_or_the_embedded_database() {
     let mut secrets = vec![PASSWORD.to_owned(), NEW_PASSWORD.into(), WRONG_PASSWORD.into(), DATABASE_PASSWORD.into()];
 
     let service = Logged::serve(&database, &file("log"));
-    let Console { cookies, key, successor } = service.use_console();
+    let (cookies, key, successor) = service.use_console();
     let mut damaged = key.clone();
     damaged.replace_range(20..24, "0000");
     for credential in [&key, &successor, &damaged, &format!("{key} {key}"), &format!("{key}\u{e4}")] {
@@ -104,7 +104,7 @@ fn no_secret_is_in_recorded_requests() {
     let database = Database::folder(&folder.path().join("data"));
     database.run("migrate --deployment staging");
     let service = Logged::serve(&database, &folder.path().join("log"));
-    let Console { cookies, key, successor } = service.use_console();
+    let (cookies, key, successor) = service.use_console();
     let percent = |text: &str| text.bytes().map(|byte| format!("%{byte:02X}")).collect::<String>();
     // Each is sent as a query, as a header, and in bodies: whole, and cut off at the end of what is kept.
     let texts = [
@@ -161,7 +161,7 @@ fn no_secret_is_in_recorded_requests() {
 fn no_secret_is_in_postgresql() {
     let server = PostgresServer::start();
     let service = Logged::serve(&Database::url(server.database()), &server.folder.join("log-of-petstore"));
-    let Console { cookies, key, successor } = service.use_console();
+    let (cookies, key, successor) = service.use_console();
     let request = service.request("POST", "/v1/pets").key(&key).header("idempotency-key", NO_SECRET);
     assert_eq!(request.json(new_pet(NO_SECRET)).send_blocking().status(), 201);
     server.sql("postgres", "CHECKPOINT");
@@ -214,14 +214,6 @@ fn text_of_panic<T: Debug>(secret: T, exposed: &str) -> String {
     *text
 }
 
-/// The secrets of a user who signs up and in, creates a key and rotates it.
-struct Console {
-    /// Session cookies: before and after a change of the password, and from signing up.
-    cookies: [String; 3],
-    key: String,
-    successor: String,
-}
-
 fn session_of(cookie: &str) -> String {
     cookie.split_once('=').unwrap().1.to_owned()
 }
@@ -244,8 +236,9 @@ impl Logged {
         Self { _process: Killed(process), address }
     }
 
-    /// Uses each page that accepts or shows a secret, with right and wrong secrets.
-    fn use_console(&self) -> Console {
+    /// Uses each page that accepts or shows a secret, with right and wrong secrets. Returns the session cookies (before and
+    /// after a change of the password, and from signing up), the key that was created, and the one that replaced it.
+    fn use_console(&self) -> ([String; 3], String, String) {
         let credentials = |password| [("email", "ada@example.com"), ("password", password)];
         let signed_up = self.submit("/sign-up", &credentials(PASSWORD), "");
         self.submit("/sign-in", &credentials(WRONG_PASSWORD), "");
@@ -258,7 +251,7 @@ impl Logged {
         let cookies = [cookie, changed.cookie().unwrap(), signed_up.cookie().unwrap()];
         self.submit("/account/password", &[("current", WRONG_PASSWORD), ("new", "x")], &cookies[1]);
         self.submit("/account/delete", &[("password", WRONG_PASSWORD)], &cookies[1]);
-        Console { key: code(&created.body, "key"), successor: code(&rotated.body, "key"), cookies }
+        (cookies, code(&created.body, "key"), code(&rotated.body, "key"))
     }
 
     fn submit(&self, path: &str, fields: &[(&str, &str)], cookie: &str) -> Response {

@@ -9,12 +9,6 @@ use testkit::{Request, trial};
 
 use crate::service::{NOW, OPERATOR, Service};
 
-struct Target {
-    address: SocketAddr,
-    method: &'static str,
-    path: String,
-}
-
 #[tokio::test]
 async fn every_operation_checks_the_key_first() {
     let service = Service::start().await;
@@ -61,14 +55,22 @@ async fn every_operation_checks_the_key_first() {
         ("invalid_api_key", vec![good.clone(), bearer(&revoked)]),
         ("invalid_api_key", vec!["Basic eDp5".into(), good.clone()]),
     ];
+    // Checked only after the key.
+    let further_faults: [fn(Request) -> Request; 5] = [
+        |request| request,
+        |request| request.header("content-type", "text/plain").body("x"),
+        |request| request.json("{"),
+        |request| request.json(vec![b' '; 64 * 1024 + 1]),
+        |request| request.header("transfer-encoding", "chunked").body("x"),
+    ];
     let document = service.get("/openapi.json").await.json();
     assert!(!document["paths"].to_string().contains("\"security\""), "the document exempts an operation from the key");
     let targets = targets(&service);
     let before = rows(&service);
     let mut sent = 0;
-    for Target { address, method, path } in &targets {
+    for (address, method, path) in &targets {
         for (code, lines) in &credentials {
-            for add_fault in further_faults() {
+            for add_fault in further_faults {
                 let request = add_fault(Request::new(*address, method, path));
                 let request = lines.iter().fold(request, |request, line| request.header("authorization", line));
                 let response = request.send().await;
@@ -83,7 +85,7 @@ async fn every_operation_checks_the_key_first() {
         }
     }
     assert_eq!(rows(&service), before, "a rejected request had an effect");
-    for Target { address, method, path } in &targets {
+    for (address, method, path) in &targets {
         // Control: with a valid key, no operation responds 401.
         let response = Request::new(*address, method, path).key(&service.key).send().await;
         assert_ne!(response.status(), 401, "{method} {path}");
@@ -91,23 +93,12 @@ async fn every_operation_checks_the_key_first() {
     trial::measured(&format!("{} operations, {sent} requests without a valid key, all 401", targets.len()));
 }
 
-/// Further faults in a request, which are checked only after the key.
-fn further_faults() -> [fn(Request) -> Request; 5] {
-    [
-        |request| request,
-        |request| request.header("content-type", "text/plain").body("x"),
-        |request| request.json("{"),
-        |request| request.json(vec![b' '; 64 * 1024 + 1]),
-        |request| request.header("transfer-encoding", "chunked").body("x"),
-    ]
-}
-
 /// Each method and path of the API, with 1 as every id.
-fn targets(service: &Service) -> Vec<Target> {
+fn targets(service: &Service) -> Vec<(SocketAddr, &'static str, String)> {
     let targets = Operation::documented().flat_map(|operation| {
         let path = operation.path_of(Some(1));
         let address = service.address_of(operation);
-        operation.methods().iter().map(move |method| Target { address, method: method.as_str(), path: path.clone() })
+        operation.methods().iter().map(move |method| (address, method.as_str(), path.clone()))
     });
     targets.collect()
 }
