@@ -91,7 +91,10 @@ impl<'a> Outages<'a> {
                 let sent = requests.map(|request| scope.spawn(request));
                 sent.map(|response| response.join().unwrap())
             });
-            responses.iter().for_each(|response| self.assert_unavailable(response));
+            for response in responses {
+                response.assert_unavailable();
+                self.slowest_rejection = self.slowest_rejection.max(response.took);
+            }
             assert_eq!(service.get("/livez", key).status(), 200);
         }
         end();
@@ -101,11 +104,6 @@ impl<'a> Outages<'a> {
                 && service.get("/readyz", key).status() == 200
         });
         self.slowest_return = self.slowest_return.max(took);
-    }
-
-    fn assert_unavailable(&mut self, response: &Response) {
-        response.assert_unavailable();
-        self.slowest_rejection = self.slowest_rejection.max(response.took);
     }
 
     /// Asserts that no acknowledged write is lost, and reports the outages.

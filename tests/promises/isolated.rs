@@ -5,7 +5,7 @@
 use std::thread;
 use std::time::Duration;
 
-use testkit::{Database, PostgresServer, Server, TIMEOUT, within};
+use testkit::{Database, PostgresServer, TIMEOUT, within};
 
 use crate::network::Network;
 use crate::one_server::both;
@@ -48,14 +48,14 @@ fn isolated_primary_acknowledges_nothing_and_stops_reads() {
     assert_eq!(created.status(), 201);
     acknowledged.push("elsewhere".into());
     let path = format!("/v1/pets/{}", created.id());
-    within(READS_END, "the end of reads", || read(&checked, &key, &path) == 503);
+    within(READS_END, "the end of reads", || checked.get(&path, &key).status() == 503);
     for _ in 0..20 {
-        assert_eq!(read(&checked, &key, &path), 503);
+        assert_eq!(checked.get(&path, &key).status(), 503);
         thread::sleep(Duration::from_millis(50));
     }
     assert_eq!(checked.get("/readyz", &key).status(), 503);
     // Control: without the setting, reads are stale.
-    assert_eq!(read(&unchecked, &key, &path), 404);
+    assert_eq!(unchecked.get(&path, &key).status(), 404);
 
     // Control: a client that does not wait for the standby loses its write.
     let insert = "INSERT INTO pets (name, category_id, status) VALUES ('local', 1, 0)";
@@ -79,19 +79,14 @@ fn process_leaves_an_isolated_primary_for_the_promoted_standby() {
     let created = process.create_pet(&key, "before");
     assert_eq!(created.status(), 201);
     let path = format!("/v1/pets/{}", created.id());
-    let serves = |name| process.create_pet(&key, name).status() == 201 && read(&process, &key, &path) == 200;
+    let serves = |name| process.create_pet(&key, name).status() == 201 && process.get(&path, &key).status() == 200;
 
     standby.control(&["stop"]);
-    within(READS_END, "the end of reads", || read(&process, &key, &path) == 503);
+    within(READS_END, "the end of reads", || process.get(&path, &key).status() == 503);
     standby.control(&["start"]);
     within(TIMEOUT, "the same primary with its standby", || serves("returned"));
 
     standby.control(&["promote"]);
     within(TIMEOUT, "the promoted standby", || serves("promoted"));
     assert_ne!(standby.sql(name, "SELECT count(*) FROM pets WHERE name = 'promoted'"), "0");
-}
-
-/// The status of a read.
-fn read(process: &Server, key: &str, path: &str) -> u16 {
-    process.get(path, key).status()
 }

@@ -137,11 +137,6 @@ impl Case {
         self.path == APPROVE
     }
 
-    /// Returns whether the case needs orders.
-    pub fn has_order(&self) -> bool {
-        self.path.contains("{orderId}")
-    }
-
     /// The request, without a key.
     pub fn request(&self, service: &Server, ids: &Ids) -> Request {
         let (account, order) = match self.object {

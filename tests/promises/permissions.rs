@@ -159,7 +159,7 @@ impl<'d> Shop<'d> {
         let everywhere = self.services.iter().flat_map(|service| self.cases.iter().map(move |case| (service, case)));
         let attempts = everywhere.map(|(service, case)| {
             let mut ids = Ids { account, others_account: self.others_account, pet: self.pet(), ..Ids::default() };
-            if case.has_order() && case.object != Object::Missing {
+            if case.path.contains("{orderId}") && case.object != Object::Missing {
                 let own = case.object == Object::Own;
                 let order = self.order(if own { owner } else { &self.others_key });
                 if case.path.ends_with("/deliver") {

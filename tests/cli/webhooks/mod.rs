@@ -15,7 +15,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use serde_json::{Value, json};
 use sha2::Sha256;
 use testkit::endpoint::{Delivery, reply};
-use testkit::{Certificate, Database, Endpoint, Folder, Server, Shop, Signal, TIMEOUT, within};
+use testkit::{Certificate, Database, Endpoint, Folder, Server, Shop, Signal, TIMEOUT, eventually, within};
 
 use crate::relay::metric;
 
@@ -68,10 +68,6 @@ fn arrived(endpoint: &Endpoint, number: usize) -> Vec<Delivery> {
     let deliveries = endpoint.deliveries();
     assert_eq!(deliveries.len(), number, "each message arrives once");
     deliveries
-}
-
-fn has_arrived(endpoint: &Endpoint, text: &str) -> bool {
-    endpoint.deliveries().iter().any(|delivery| delivery.has(text))
 }
 
 /// Returns whether a secret is that of one of the signatures.
@@ -193,8 +189,8 @@ fn secrets_are_replaced_by_sighup() {
     let server = hooked.serve(&endpoint);
     let signed_by = |text: &str| {
         hooked.shop.send(&server, text);
-        within(TIMEOUT, "relaying", || has_arrived(&endpoint, text));
-        let delivery = endpoint.deliveries().into_iter().find(|delivery| delivery.has(text)).unwrap();
+        let delivered = || endpoint.deliveries().into_iter().find(|delivery| delivery.has(text));
+        let delivery = eventually(TIMEOUT, "relaying", delivered);
         [SECRET, OTHER_SECRET].map(|secret| is_signed(&delivery, secret))
     };
     assert_eq!(signed_by("at first"), [true, false]);
