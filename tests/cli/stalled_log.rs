@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::net::SocketAddr;
-use std::process::{ChildStderr, ExitStatus, Stdio};
+use std::process::{ChildStderr, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
@@ -29,16 +29,15 @@ struct Stalled {
 
 impl Stalled {
     fn serve(folder: &Folder, line: &str) -> Self {
-        let mut command = folder.command(&format!("{line} {FREE_PORTS}"));
-        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut log = BufReader::new(child.stderr.take().unwrap());
-        let listening = loop {
-            let line = next_line(&mut log).expect("it listens");
-            if line["message"] == "listening" {
-                break line;
-            }
-        };
-        Self { process: Killed(child), log, listening }
+        Self::start(folder.command(&format!("{line} {FREE_PORTS}")).stdout(Stdio::null()))
+    }
+
+    fn start(command: &mut Command) -> Self {
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let log = BufReader::new(child.stderr.take().unwrap());
+        let mut server = Self { process: Killed(child), log, listening: Value::Null };
+        server.listening = server.read_until("listening").0;
+        server
     }
 
     fn address(&self, listener: &str) -> SocketAddr {
@@ -137,11 +136,7 @@ async fn quickstart_serves_while_stdout_is_not_read() {
     fcntl_setfl(&full, flags | OFlags::NONBLOCK).unwrap();
     while full.write(&[b'x'; 4_096]).map_err(|error| error.kind()) != Err(ErrorKind::WouldBlock) {}
     fcntl_setfl(&full, flags).unwrap();
-    let mut command = folder.command(&format!("quickstart {FREE_PORTS}"));
-    let mut child = command.stdout(full).stderr(Stdio::piped()).spawn().unwrap();
-    let log = BufReader::new(child.stderr.take().unwrap());
-    let mut server = Stalled { process: Killed(child), log, listening: Value::Null };
-    server.listening = server.read_until("listening").0;
+    let mut server = Stalled::start(folder.command(&format!("quickstart {FREE_PORTS}")).stdout(full));
 
     let answer = soon(Request::new(server.address("store"), "GET", "/livez").send()).await;
 

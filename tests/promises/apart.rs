@@ -6,19 +6,17 @@ use std::collections::BTreeSet;
 use petstore::domain::{MessageId, Role};
 use petstore::http::{Operation, Permission};
 use testkit::console::{PASSWORD, between};
-use testkit::{ConsoleUser, Request, new_message, new_pet, postgres, trial};
+use testkit::{ConsoleUser, Request, new_message, new_pet, trial};
 
-use crate::service::{OPERATOR, Service, Setup};
+use crate::service::{OPERATOR, Service};
 
 /// Texts in the data of Ada, which only she may see: her address, the name of her key and her message.
 const CANARIES: [&str; 3] = ["canary-ada@lovelace.example", "canary-of-her-key", "canary-of-her-message"];
 
 #[tokio::test]
 async fn accounts_neither_see_nor_change_each_others_data() {
-    let postgres = Some(postgres::database());
     let mut figures = Vec::new();
-    for setup in [Setup::default(), Setup { postgres, ..Setup::default() }] {
-        let service = Service::start_with(setup).await;
+    for service in [Service::start().await, Service::start_on_postgresql().await] {
         let mut ada = ConsoleUser::signed_in(&service, CANARIES[0]).await;
         // She is staff, so that she can call every operation.
         let account = service.account_of(CANARIES[0]).await;

@@ -47,20 +47,19 @@ fn service_on_postgresql_loses_nothing_to_a_failing_call() {
 /// Injects each fault into a run of a service.
 fn check(of: &str, calls: &Calls, first: &str, run: impl Fn(Command, &Path) -> Served) {
     let mut random = Random::from_seed();
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("trace");
-    let whole = run(Fault::count(calls, &file), &file);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let whole = run(Fault::count(calls, file.path()), file.path());
     // strace slows the service, so a write may time out on a busy machine.
     assert!(whole.acknowledged >= WRITES / 2 && whole.code == Some(0), "{whole:?}");
     assert_eq!(whole.violation, None);
-    let faults = Fault::all(calls, &file, first);
+    let faults = Fault::all(calls, file.path(), first);
     let all = faults.len();
     let faults = if trial::is_full() { faults } else { sample(faults, SHORT, &mut random) };
     let (mut acknowledged, mut ended) = (0, 0);
     let mut violations = Vec::new();
     for (number, fault) in faults.iter().enumerate() {
         let _case = Case(fault.to_string());
-        let served = run(fault.strace(&file), &file);
+        let served = run(fault.strace(file.path()), file.path());
         violations.extend(served.violation.map(|why| format!("{fault}: {why}")));
         acknowledged += served.acknowledged;
         ended += usize::from(served.code != Some(0));
@@ -130,16 +129,15 @@ fn loss_is_noticed() {
 #[test]
 fn quickstart_announces_only_what_is_there() {
     let mut random = Random::from_seed();
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("trace");
-    assert!(quickstart(Fault::count(&FILES, &file)).unwrap(), "it is announced");
-    let faults = Fault::all(&FILES, &file, &std::env::temp_dir().to_string_lossy());
+    let file = tempfile::NamedTempFile::new().unwrap();
+    assert!(quickstart(Fault::count(&FILES, file.path())).unwrap(), "it is announced");
+    let faults = Fault::all(&FILES, file.path(), &std::env::temp_dir().to_string_lossy());
     let all = faults.len();
     let faults = if trial::is_full() { faults } else { sample(faults, SHORT, &mut random) };
     let (mut announced, mut violations) = (0, Vec::new());
     for fault in &faults {
         let _case = Case(fault.to_string());
-        match quickstart(fault.strace(&file)) {
+        match quickstart(fault.strace(file.path())) {
             Ok(is_announced) => announced += u32::from(is_announced),
             Err(why) => violations.push(format!("{fault}: {why}")),
         }

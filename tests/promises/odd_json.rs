@@ -2,7 +2,7 @@
 
 use testkit::{Random, postgres, trial};
 
-use crate::service::{Service, Setup};
+use crate::service::Service;
 
 /// Values and text that is none. A depth of 10^5 does not fit into 64 KiB: `http::json` tests that of the parser itself.
 fn values() -> Vec<Vec<u8>> {
@@ -71,8 +71,7 @@ fn bodies() -> Vec<Vec<u8>> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn odd_json_is_never_a_5xx_on_either_database() {
     let sqlite = Service::start().await;
-    let postgres = Some(postgres::database());
-    let postgres = Service::start_with(Setup { postgres, ..Setup::default() }).await;
+    let postgres = Service::start_on_postgresql().await;
     let mut random = Random::from_seed();
     let bodies = bodies();
     assert!(bodies.len() >= 300);

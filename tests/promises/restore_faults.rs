@@ -268,7 +268,7 @@ fn insert(conn: &Connection, names: &[String]) {
 }
 
 /// Replaces the folder `to` by a copy of `from`.
-fn copy(from: &Path, to: &Path) {
+pub fn copy(from: &Path, to: &Path) {
     let _ = fs::remove_dir_all(to);
     fs::create_dir(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {

@@ -7,13 +7,13 @@ use std::process::{Child, ChildStdout, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use petstore::domain::{
-    AccountId, Actor, Email, Message, MessageIds, MessageText, NewAccount, NewPet, PetName, Timestamp,
-};
+use petstore::domain::{AccountId, Email, Message, MessageIds, MessageText, NewAccount, NewPet, PetName};
 use petstore::store::sqlite::{Options, Sqlite};
 use petstore::store::{Store, StoreError};
 use rusqlite::Connection;
 use testkit::{Database, trial};
+
+use crate::service::{NOW, OPERATOR};
 
 /// Pages that a batch may add beyond the limit: 512 messages of ten pages each, as many pages of stored responses, and
 /// index pages.
@@ -124,12 +124,8 @@ async fn stalled_exports_do_not_delay_writes() {
 async fn open(folder: &Path, wal_pages: u32) -> (Arc<Store>, AccountId) {
     let options = Options { wal_pages, ..Options::new(folder) };
     let store = Arc::new(Store::Sqlite(Sqlite::open(&options).unwrap()));
-    let email = Email::parse("ada@example.com").unwrap();
-    let account = store
-        .create_account(NewAccount::customer(email, None, now()), Actor::command_line(now()))
-        .await
-        .unwrap()
-        .unwrap();
+    let ada = NewAccount::customer(Email::parse("ada@example.com").unwrap(), None, NOW);
+    let account = store.create_account(ada, OPERATOR).await.unwrap().unwrap();
     (store, account)
 }
 
@@ -180,7 +176,7 @@ async fn write(store: &Arc<Store>, account: AccountId) -> Vec<Result<(), StoreEr
         let store = Arc::clone(store);
         let text = MessageText::parse("\u{1f98a}".repeat(TEXT)).unwrap();
         tokio::spawn(async move {
-            store.create_message(Message::new(&MessageIds::default(), account, text, now()), None).await.map(|_| ())
+            store.create_message(Message::new(&MessageIds::default(), account, text, NOW), None).await.map(|_| ())
         })
     });
     let mut outcomes = Vec::new();
@@ -210,10 +206,6 @@ async fn length_without_a_limit(limit: u64) -> u64 {
         }
     }
     log.metadata().unwrap().len()
-}
-
-const fn now() -> Timestamp {
-    Timestamp::from_milliseconds(1_795_167_000_123)
 }
 
 fn mebibytes(bytes: u64) -> f64 {

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use testkit::{Database, PostgresServer};
 
+use crate::restore_faults::copy;
+
 pub struct Command {
     /// `FOLDER` is replaced by the folder of the place, `URL` by an empty PostgreSQL database.
     pub line: &'static str,
@@ -90,6 +92,7 @@ pub struct Place {
 impl Place {
     pub fn make(folder: &Path) -> Self {
         let place = Self { folder: folder.to_owned(), postgres: RefCell::default() };
+        fs::create_dir(place.path("empty")).unwrap();
         let template = Database::folder(&place.path("template"));
         let key = template.make_key();
         let animals = |name: &str, count| {
@@ -130,15 +133,8 @@ impl Place {
 
     /// Restores the state before the command.
     pub fn reset(&self, command: &Command) {
-        let data = self.path("data");
-        let _ = fs::remove_dir_all(&data);
-        fs::create_dir(&data).unwrap();
-        if command.line != MIGRATE {
-            for entry in fs::read_dir(self.path("template")).unwrap() {
-                let entry = entry.unwrap();
-                fs::copy(entry.path(), data.join(entry.file_name())).unwrap();
-            }
-        }
+        let before = if command.line == MIGRATE { "empty" } else { "template" };
+        copy(&self.path(before), &self.path("data"));
         match command.output {
             Output::Nothing => {}
             Output::File => fs::write(self.path("output"), "old").unwrap(),
