@@ -77,9 +77,9 @@ struct Relaying<B: Broker> {
     acknowledged: Vec<(AccountId, MessageId)>,
     /// Set during an outage, whose start and end are logged.
     is_failing: bool,
-    /// The last message of a batch that the broker rejected as a whole, and the reason. The next round starts after it.
-    /// `None` to start at the oldest queued message.
-    resume_after: Option<(MessageId, String)>,
+    /// The last message of a batch that the broker rejected as a whole. The next round starts after it. `None` to start at
+    /// the oldest queued message.
+    resume_after: Option<MessageId>,
     /// When the lease was last confirmed. `None` if another process holds it.
     lease_confirmed_at: Option<Instant>,
     /// When to count queued messages again.
@@ -151,8 +151,10 @@ impl<B: Broker> Relaying<B> {
         if self.is_paused() {
             return Ok(self.collect().await?.map_or(Round::Paused, Round::Rejected));
         }
-        let (mut after, mut rejected) = self.resume_after.take().unzip();
-        let (mut rejected_batches, mut has_relayed, mut has_delayed, mut has_in_flight) = (0, false, false, false);
+        let (mut after, mut rejected) = (self.resume_after.take(), None);
+        // Messages before it wait, too.
+        let mut has_delayed = after.is_some();
+        let (mut rejected_batches, mut has_relayed, mut has_in_flight) = (0, false, false);
         loop {
             let batch = self.store.unsent_messages(after, B::Stream::BATCH).await.map_err(database)?;
             let Some(last) = batch.last() else { break };
@@ -173,9 +175,8 @@ impl<B: Broker> Relaying<B> {
             }
             if is_broken || self.is_paused() {
                 // Continues with the next messages in case these are the problem.
-                let why = published.rejection.unwrap_or_default();
-                self.resume_after = Some((last.id, why.clone()));
-                return Err(why);
+                self.resume_after = Some(last.id);
+                return Err(published.rejection.unwrap_or_default());
             }
             // A message that the broker rejects, for instance because of its size, does not block the others.
             rejected = published.rejection.or(rejected);

@@ -9,6 +9,7 @@ use testkit::endpoint::reply;
 use testkit::{Endpoint, Signal, TIMEOUT, within};
 
 use super::{Hooked, arrived};
+use crate::relay::metric;
 
 #[test]
 fn rejected_message_does_not_delay_others() {
@@ -102,6 +103,7 @@ fn pause_after(status: &'static str, headers: &'static str) -> Duration {
     hooked.shop.send(&server, "second");
     within(TIMEOUT, "the second delivery", || endpoint.deliveries().len() > 1);
     hooked.shop.assert_nothing_waits();
+    assert_eq!(metric(&server, "petstore_relay_failures_total"), 1.0);
     server.end_by(Signal::TERM);
     let deliveries = endpoint.deliveries();
     deliveries[1].at - deliveries[0].at
