@@ -31,7 +31,7 @@ pub use url::EndpointUrl;
 const AT_ONCE: usize = 16;
 
 /// Time that other messages wait for a response that takes longer.
-const PATIENCE: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_millis(200);
 
 /// Maximum time until the head of the response, including the connection.
 const TIMEOUT: Duration = Duration::from_secs(10);
