@@ -66,7 +66,7 @@ impl Status {
         .sample(&[], self.queued.load(Ordering::Relaxed));
         out.counter("petstore_messages_relayed_total", "Messages acknowledged by the broker or endpoint.")
             .sample(&[], self.relayed.get());
-        out.counter("petstore_relay_failures_total", "Failed attempts to relay messages.")
+        out.counter("petstore_relay_failures_total", "Failed rounds of relaying, each of one or more messages.")
             .sample(&[], self.failures.get());
         let last = self.last_acknowledged.load(Ordering::Relaxed) as f64 / 1_000.0;
         out.gauge(
