@@ -1,7 +1,7 @@
 //! The listeners: their sockets and what they serve.
 
 use std::io::ErrorKind;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use tokio::net::{TcpListener, TcpSocket};
 
@@ -136,8 +136,9 @@ fn configured(settings: &ServiceSettings) -> Result<[(Listener, SocketAddr, &'st
 
 /// Returns whether both addresses cannot be bound. `[::]` includes all addresses, `0.0.0.0` those of IPv4.
 fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
-    let includes = |all: SocketAddr, one: SocketAddr| all.ip().is_unspecified() && (all.is_ipv6() || one.is_ipv4());
-    a.port() == b.port() && (a.ip() == b.ip() || includes(a, b) || includes(b, a))
+    let includes = |all: IpAddr, one: IpAddr| all == one || all.is_unspecified() && (all.is_ipv6() || one.is_ipv4());
+    let (port, a, b) = (a.port() == b.port(), a.ip().to_canonical(), b.ip().to_canonical());
+    port && (includes(a, b) || includes(b, a))
 }
 
 fn cannot_listen(address: SocketAddr, flag: &str, error: &std::io::Error) -> String {

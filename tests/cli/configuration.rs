@@ -309,8 +309,9 @@ fn config_check_reports_what_serve_would_and_changes_nothing() {
     ] {
         assert_eq!(check(flags), format!("exit 1\nerror: {why}\n"));
     }
-    let twice = "config check --insecure --listen [::]:9 --messages-listen 127.0.0.1:9 --ops-listen 127.0.0.1:0";
-    let why = "error: [::]:9 (--listen) and 127.0.0.1:9 (--messages-listen) are the same address\n";
+    let twice =
+        "config check --insecure --listen [::]:9 --messages-listen [::ffff:127.0.0.1]:9 --ops-listen 127.0.0.1:0";
+    let why = "error: [::]:9 (--listen) and [::ffff:127.0.0.1]:9 (--messages-listen) are the same address\n";
     assert!(folder.run(twice).shown().ends_with(why), "{}", folder.run(twice).shown());
 
     folder.succeed("account create ada@example.com --deployment staging");

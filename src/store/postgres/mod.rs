@@ -129,6 +129,7 @@ impl Postgres {
     /// Returns the deployment like [`Self::stored_deployment`]. Fails if a service could not open the database.
     pub async fn check_openable(url: &DatabaseUrl, require_standbys: bool) -> Result<Option<Deployment>> {
         let connection = open::connect(&Connector::new(url, require_standbys)).await?;
+        open::check_encoding(&connection.client).await?;
         let schema = Schema::read(&connection.client).await?;
         if schema.is_new() {
             return open::check_may_create(&connection.client).await.map(|()| None);

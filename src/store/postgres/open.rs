@@ -37,12 +37,7 @@ pub async fn retry<T>(open: impl AsyncFn() -> Result<T>) -> Result<T> {
 
 /// Checks the server's settings, migrates the database and returns its deployment.
 pub async fn prepare(client: &mut Client, options: &Options) -> Result<Deployment> {
-    let encoding = setting(client, "server_encoding").await?;
-    if encoding != "UTF8" {
-        return Err(StoreError::Failed(format!(
-            "the database's encoding is {encoding}: create one with ENCODING 'UTF8'"
-        )));
-    }
+    check_encoding(client).await?;
     if setting(client, "fsync").await? == "off" {
         tracing::warn!("PostgreSQL runs with fsync = off: a crash may lose acknowledged writes");
     }
@@ -64,6 +59,15 @@ pub async fn prepare(client: &mut Client, options: &Options) -> Result<Deploymen
         check_rights(client).await?;
     }
     stored_deployment(client, options.deployment).await
+}
+
+pub async fn check_encoding(client: &Client) -> Result<()> {
+    match &*setting(client, "server_encoding").await? {
+        "UTF8" => Ok(()),
+        other => {
+            Err(StoreError::Failed(format!("the database's encoding is {other}: create one with ENCODING 'UTF8'")))
+        }
+    }
 }
 
 /// Fails unless the role may create tables.

@@ -175,7 +175,9 @@ async fn abandoned_counts_of_tables_run_one_at_a_time() {
 async fn database_with_another_encoding_is_rejected() {
     let server = PostgresServer::shared();
     server.sql("postgres", "CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0");
-    let refused = Postgres::open(&options(&server.url("latin"))).await.unwrap_err().to_string();
+    let options = options(&server.url("latin"));
+    let refused = Postgres::open(&options).await.unwrap_err().to_string();
+    assert_eq!(Postgres::check_openable(&options.url, false).await.unwrap_err().to_string(), refused);
     assert_eq!(refused, "the database's encoding is LATIN1: create one with ENCODING 'UTF8'");
 }
 
