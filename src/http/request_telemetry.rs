@@ -12,7 +12,7 @@ use super::client_address::client_address;
 use super::error::Cause;
 use super::operations::Operation;
 use super::state::Api;
-use super::traffic::RequestInProgress;
+use super::traffic::{RequestInProgress, Route};
 use crate::telemetry::request_log::RequestLogEntry;
 use crate::telemetry::traces::{Recording, Tracer};
 
@@ -42,15 +42,9 @@ impl<'s> RequestTelemetry<'s> {
 
     /// Records that the client went away before the response of `operation`.
     pub fn abandon(&mut self, api: &Api, operation: Operation, caller: &Caller<'_>) {
-        let (route, trace) = (api.traffic.operation(operation), self.span.as_ref().and_then(|span| span.trace()));
-        if let Some(mut span) = self.span.take() {
-            span.name(route.template());
-        }
-        if let Some(mut entry) = self.log_entry.take() {
-            entry.simulated = caller.simulated.is_some();
-            entry.trace_id = trace.or(entry.trace_id);
-            entry.write(&caller.arrival.request_id, caller.account, route.label(), client_closed(), self.elapsed());
-        }
+        let (route, took) = (api.traffic.operation(operation), self.elapsed());
+        let mut span = self.span.take();
+        write(span.as_deref_mut(), self.log_entry.take(), caller, route, client_closed(), took);
     }
 
     /// Records the response to a request at the path of `operation`, if any. Returns the request's duration.
@@ -61,7 +55,7 @@ impl<'s> RequestTelemetry<'s> {
         caller: &Caller<'_>,
         response: &mut Response<B>,
     ) -> Duration {
-        let Self { in_progress, span, log_entry } = self;
+        let Self { in_progress, mut span, log_entry } = self;
         let id = &caller.arrival.request_id;
         let is_simulated = caller.simulated.is_some();
         let page;
@@ -78,20 +72,33 @@ impl<'s> RequestTelemetry<'s> {
             (None, None) => api.traffic.unmatched(),
         };
         let took = in_progress.end(route, response.status());
-        let trace = span.as_ref().and_then(|span| span.trace());
-        if let Some(mut span) = span {
-            span.name(route.template());
+        write(span.as_deref_mut(), log_entry, caller, route, response.status(), took);
+        if let Some(span) = span {
             span.end(response.status(), id);
-        }
-        if let Some(mut entry) = log_entry {
-            entry.simulated = is_simulated;
-            entry.trace_id = trace.or(entry.trace_id);
-            entry.write(id, caller.account, route.label(), response.status(), took);
         }
         if let Some(cause) = response.extensions_mut().remove() {
             log_cause(api, response.status(), &cause, id);
         }
         took
+    }
+}
+
+/// Names the span by its route, and writes the log entry.
+fn write(
+    mut span: Option<&mut Recording<'_>>,
+    log_entry: Option<Box<RequestLogEntry>>,
+    caller: &Caller<'_>,
+    route: &Route,
+    status: StatusCode,
+    took: Duration,
+) {
+    if let Some(span) = &mut span {
+        span.name(route.template());
+    }
+    if let Some(mut entry) = log_entry {
+        entry.simulated = caller.simulated.is_some();
+        entry.trace_id = span.and_then(|span| span.trace()).or(entry.trace_id);
+        entry.write(&caller.arrival.request_id, caller.account, route.label(), status, took);
     }
 }
 
