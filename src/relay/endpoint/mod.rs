@@ -159,26 +159,28 @@ impl Deliveries {
         let (Delivery { account, id, began }, result) = ended.expect("sending does not panic");
         self.in_flight.remove(&id);
         let mut delays = self.delays.lock();
-        match result {
+        let why = match result {
             Ok(()) => {
                 delays.acknowledged(id);
                 self.acknowledged_at = Some(Instant::now());
                 published.acknowledged.push((account, id));
+                return;
             }
             // Meanwhile, the endpoint has acknowledged another message.
             Err(Failure::Endpoint(why, None)) if self.acknowledged_at > Some(began) => {
                 delays.attempt_failed(id);
-                published.reject(id, why);
+                why
             }
             Err(Failure::Endpoint(why, demanded)) => {
                 delays.endpoint_failed(id, demanded);
-                published.reject(id, why);
+                why
             }
             Err(Failure::Message(why)) => {
                 delays.message_rejected(id);
-                published.reject(id, why);
+                why
             }
-        }
+        };
+        published.reject(id, why);
     }
 }
 
