@@ -134,11 +134,11 @@ fn configured(settings: &ServiceSettings) -> Result<[(Listener, SocketAddr, &'st
     Ok(configured)
 }
 
-/// Returns whether both addresses cannot be bound. `[::]` includes all addresses, `0.0.0.0` those of IPv4.
+/// Returns whether only one of the addresses can be bound. `[::]` includes all addresses, `0.0.0.0` those of IPv4.
 fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
     let includes = |all: IpAddr, one: IpAddr| all == one || all.is_unspecified() && (all.is_ipv6() || one.is_ipv4());
-    let (port, a, b) = (a.port() == b.port(), a.ip().to_canonical(), b.ip().to_canonical());
-    port && (includes(a, b) || includes(b, a))
+    let (ip, other) = (a.ip().to_canonical(), b.ip().to_canonical());
+    a.port() == b.port() && (includes(ip, other) || includes(other, ip))
 }
 
 fn cannot_listen(address: SocketAddr, flag: &str, error: &std::io::Error) -> String {

@@ -11,7 +11,7 @@ use crate::http::openapi::{Version, document};
 
 /// Print the OpenAPI document
 ///
-/// Its server URLs are those of a service with the same settings and database.
+/// It is that of a service with the same settings and database.
 #[derive(Args, Debug)]
 pub struct Openapi {
     /// Version of the OpenAPI Specification

@@ -1,4 +1,4 @@
-//! Random values from the operating system, for secrets.
+//! Random values from the operating system.
 
 pub const BASE62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 

@@ -24,7 +24,7 @@ pub trait Stream: Send + Sync {
         false
     }
 
-    /// Whether [`Self::publish`] may leave messages in flight, for a later call or [`Self::finish`].
+    /// True if [`Self::publish`] may leave messages in flight, whose acknowledgements a later call or [`Self::finish`] collects.
     const LEAVES_IN_FLIGHT: bool = false;
 
     /// Publishes all messages that are not in flight yet, and waits for the acknowledgements. If the future is dropped,
