@@ -113,7 +113,7 @@ fn sslrootcert_system_trusts_the_authorities_of_the_system() {
 }
 
 #[test]
-fn role_with_a_password_must_use_it_and_needs_at_most_three_connections() {
+fn role_must_use_its_password_and_needs_at_most_three_connections() {
     let folder = Folder::new();
     let server = PostgresServer::start();
     let url = server.database();
