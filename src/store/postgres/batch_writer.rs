@@ -6,11 +6,10 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::connection::Connection;
 use super::connections::Connections;
-use super::error::{describe, ends_connection, is_rejection, timed_out};
+use super::error::timed_out;
 use super::keyed_batch;
-use super::limits::{COMMIT_TIMEOUT, OPERATION_TIMEOUT, RECONNECT_TIMEOUT};
+use super::limits::OPERATION_TIMEOUT;
 use super::supervisor::Supervisor;
 use super::write::{KeyedWrite, Write, WriteOutcome};
 use crate::store::{Meters, Outcome, Result, StoreError, WriteKey, WriterMeter};
@@ -257,12 +256,11 @@ impl<W: Write> Writer<W> {
 
 async fn commit<W: Write>(supervisor: &Supervisor, batch: Vec<KeyedWrite<W>>) -> Result<Vec<WriteOutcome<W>>> {
     let size = batch.len();
-    let prepared = supervisor.connection(Instant::now() + RECONNECT_TIMEOUT).await?;
-    let outcomes = await_commit(&prepared.connection, Instant::now(), COMMIT_TIMEOUT, async {
+    let outcomes = supervisor.write(async |prepared| {
         if batch.iter().any(|(_, key)| key.is_some()) {
-            return keyed_batch::run(&prepared, batch).await;
+            return keyed_batch::run(prepared, batch).await;
         }
-        let results = W::run(&prepared, batch.into_iter().map(|(write, _)| write).collect()).await?;
+        let results = W::run(prepared, batch.into_iter().map(|(write, _)| write).collect()).await?;
         Ok(results.into_iter().map(Outcome::from).collect())
     });
     let outcomes: Vec<_> = outcomes.await?;
@@ -270,37 +268,4 @@ async fn commit<W: Write>(supervisor: &Supervisor, batch: Vec<KeyedWrite<W>>) ->
         return Err(StoreError::Failed(format!("{} of {size} writes were completed", outcomes.len())));
     }
     Ok(outcomes)
-}
-
-fn in_doubt(why: &str) -> StoreError {
-    StoreError::Unavailable(format!("{why}: the change may have been made"))
-}
-
-/// Waits for a write, until `limit` after `began`.
-///
-/// Fails with [`StoreError::Unavailable`] if it is unknown whether the write was committed, and discards the connection.
-pub async fn await_commit<T>(
-    connection: &Connection,
-    began: Instant,
-    limit: Duration,
-    write: impl Future<Output = std::result::Result<T, tokio_postgres::Error>>,
-) -> Result<T> {
-    let warnings = connection.warnings();
-    match timeout_at(began + limit, write).await {
-        Ok(Ok(output)) => {
-            connection.not_warned_since(warnings).inspect_err(|_| connection.discard())?;
-            Ok(output)
-        }
-        Ok(Err(error)) => {
-            if !ends_connection(&error) {
-                return Err(error.into());
-            }
-            connection.discard();
-            Err(if is_rejection(&error) { error.into() } else { in_doubt(&describe(&error)) })
-        }
-        Err(_) => {
-            connection.discard();
-            Err(in_doubt(&format!("PostgreSQL did not answer within {limit:?}")))
-        }
-    }
 }

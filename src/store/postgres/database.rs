@@ -7,11 +7,12 @@ use tokio::time::{Instant, timeout};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error, Row};
 
-use super::batch_writer::{WriteQueue, WriteQueues, await_commit};
+use super::batch_writer::{WriteQueue, WriteQueues};
+use super::commit::await_commit;
 use super::connection::Connection;
 use super::connections::Connections;
 use super::error::{timed_out, within};
-use super::limits::{COMMIT_TIMEOUT, OPERATION_TIMEOUT, RECONNECT_TIMEOUT};
+use super::limits::OPERATION_TIMEOUT;
 use super::read_batcher::ReadBatcher;
 use super::readers::Readers;
 use super::rows::{LONG, long_query};
@@ -53,9 +54,7 @@ pub struct PetId(pub i64);
 impl Postgres {
     /// Executes a write of one statement.
     pub async fn write(&self, sql: &'static str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
-        let prepared = self.single.connection(Instant::now() + RECONNECT_TIMEOUT).await?;
-        let rows = prepared.query(sql, parameters);
-        await_commit(&prepared.connection, Instant::now(), COMMIT_TIMEOUT, rows).await
+        self.single.write(async |prepared| prepared.query(sql, parameters).await).await
     }
 
     /// Executes a transaction on its own connection. If it ends before its commit, the connection is dropped and the

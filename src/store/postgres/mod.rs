@@ -8,6 +8,7 @@ mod accounts;
 mod added_pets;
 pub(super) mod audit;
 mod batch_writer;
+mod commit;
 mod connection;
 mod connections;
 mod database;

@@ -1,14 +1,17 @@
 //! Connection supervisor: keeps one connection open and replaces it in the background when it is lost.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout, timeout_at};
+use tokio_postgres::Error;
 
+use super::commit::{await_commit, check_standbys};
 use super::connection::{Connector, PreparedConnection};
-use super::limits::OPERATION_TIMEOUT;
+use super::limits::{COMMIT_TIMEOUT, OPERATION_TIMEOUT, RECONNECT_TIMEOUT};
 use super::open;
 use crate::backoff::Backoff;
 use crate::store::{Result, StoreError};
@@ -29,6 +32,8 @@ const MAX_DELAY: Duration = Duration::from_millis(500);
 pub struct Supervisor {
     state: Arc<watch::Sender<State>>,
     task: AbortHandle,
+    /// Whether the last write has ended its connection.
+    failed: AtomicBool,
 }
 
 #[derive(Clone, Debug)]
@@ -48,7 +53,7 @@ impl Supervisor {
         let state = Arc::new(watch::Sender::new(State::Open(Arc::clone(&current))));
         let renewal = Renewal { connector: connector.clone(), statements, name, state: Arc::clone(&state) };
         let task = tokio::spawn(renewal.run(current, driver)).abort_handle();
-        Ok(Self { state, task })
+        Ok(Self { state, task, failed: AtomicBool::new(false) })
     }
 
     /// Returns the connection if it is up.
@@ -78,6 +83,23 @@ impl Supervisor {
             _ if self.is_open() => "no connection to PostgreSQL in time".into(),
             _ => "the store is closed".into(),
         }))
+    }
+
+    /// Executes a write on the connection.
+    ///
+    /// Fails with [`StoreError::Unavailable`] if it is unknown whether the write was committed.
+    pub async fn write<T>(
+        &self,
+        write: impl AsyncFnOnce(&PreparedConnection) -> std::result::Result<T, Error>,
+    ) -> Result<T> {
+        let prepared = self.connection(Instant::now() + RECONNECT_TIMEOUT).await?;
+        let began = Instant::now();
+        if self.failed.load(Ordering::Relaxed) {
+            check_standbys(&prepared).await?;
+        }
+        let written = await_commit(&prepared.connection, began, COMMIT_TIMEOUT, write(&prepared)).await;
+        self.failed.store(!prepared.connection.is_usable(), Ordering::Relaxed);
+        written
     }
 
     pub fn is_up(&self) -> bool {
