@@ -7,6 +7,7 @@
 mod broker;
 mod endpoint;
 mod nats;
+mod outage;
 mod relaying;
 mod retention;
 mod status;

@@ -8,6 +8,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::broker::{Broker, Published, Stream};
+use super::outage::Outage;
 use super::{Status, retention, until_stopped};
 use crate::backoff::Backoff;
 use crate::clock::Clock;
@@ -54,7 +55,7 @@ pub async fn run<B: Broker>(
         stream: None,
         has_connected: false,
         acknowledged: Vec::new(),
-        is_failing: false,
+        outage: Outage::default(),
         resume_after: None,
         lease_confirmed_at: None,
         next_count: Instant::now(),
@@ -75,8 +76,7 @@ struct Relaying<B: Broker> {
     has_connected: bool,
     /// Messages acknowledged by the broker, but not yet marked as sent in the database.
     acknowledged: Vec<(AccountId, MessageId)>,
-    /// Set during an outage, whose start and end are logged.
-    is_failing: bool,
+    outage: Outage,
     /// The last message of a batch that the broker rejected as a whole. The next round starts after it. `None` to start at
     /// the oldest queued message.
     resume_after: Option<MessageId>,
@@ -91,8 +91,9 @@ impl<B: Broker> Relaying<B> {
         let mut backoff = Backoff::new(MIN_DELAY, MAX_DELAY);
         while !self.is_stopped() {
             let outcome = self.round().await;
-            // Each round reads all delayed messages, so not for every new one.
-            let wakes_on_message = matches!(outcome, Ok(Round::Relayed | Round::InFlight));
+            // Each round reads all delayed messages, so not for every new one if they are many.
+            let wakes_on_message =
+                matches!(outcome, Ok(Round::Relayed | Round::InFlight | Round::Delayed { batches: 1 }));
             // A broker may accept connections and close them.
             let is_stable = outcome.is_ok() && !mem::take(&mut self.has_connected);
             if is_stable {
@@ -100,19 +101,18 @@ impl<B: Broker> Relaying<B> {
             }
             let wait = if outcome.is_ok() { POLL } else { backoff.next_delay() };
             match outcome {
-                Ok(Round::Delayed | Round::InFlight | Round::Paused) => {}
+                Ok(Round::Delayed { .. } | Round::InFlight | Round::Paused) => {}
                 Ok(Round::Relayed | Round::Standby) if !is_stable => {}
                 Ok(Round::Relayed | Round::Standby) => {
-                    if mem::take(&mut self.is_failing) {
+                    if self.outage.end() {
                         tracing::info!("relaying messages again");
                     }
                 }
                 Ok(Round::Rejected(why)) | Err(why) => {
                     self.status.failed();
-                    if mem::replace(&mut self.is_failing, true) {
-                        tracing::debug!(why, "cannot relay messages, retrying");
-                    } else {
-                        tracing::warn!(why, "cannot relay messages, they stay queued; retrying");
+                    match self.outage.is_warning_due() {
+                        true => tracing::warn!(why, "cannot relay messages, they stay queued; retrying"),
+                        false => tracing::debug!(why, "cannot relay messages, retrying"),
                     }
                 }
             }
@@ -154,13 +154,14 @@ impl<B: Broker> Relaying<B> {
         let (mut after, mut rejected) = (self.resume_after.take(), None);
         // Messages before it wait, too.
         let mut has_delayed = after.is_some();
-        let (mut rejected_batches, mut has_relayed, mut has_in_flight) = (0, false, false);
+        let (mut batches, mut rejected_batches, mut has_relayed, mut has_in_flight) = (0, 0, false, false);
         loop {
             let batch = self.store.unsent_messages(after, B::Stream::BATCH).await.map_err(database)?;
             let Some(last) = batch.last() else { break };
             after = Some(last.id);
             let published = self.publish(&batch).await;
             let none = published.acknowledged.is_empty() && published.rejection.is_some();
+            batches += 1;
             rejected_batches += usize::from(none);
             has_relayed |= !published.acknowledged.is_empty();
             has_delayed |= published.has_delayed;
@@ -187,7 +188,7 @@ impl<B: Broker> Relaying<B> {
             self.connect().await?;
         }
         match rejected {
-            None if has_delayed => Ok(Round::Delayed),
+            None if has_delayed => Ok(Round::Delayed { batches }),
             None if has_in_flight && !has_relayed => Ok(Round::InFlight),
             None => Ok(Round::Relayed),
             Some(why) if has_relayed => Ok(Round::Rejected(why)),
@@ -206,7 +207,7 @@ impl<B: Broker> Relaying<B> {
         }
         self.stream = Some(self.broker.connect(self.store.deployment()).await?);
         self.has_connected = true;
-        if !self.is_failing {
+        if !self.outage.has_begun() {
             tracing::info!(server = %self.broker, "relaying messages");
         }
         Ok(())
@@ -286,8 +287,10 @@ impl<B: Broker> Relaying<B> {
 /// Result of a round.
 enum Round {
     Relayed,
-    /// Messages that were rejected earlier are not yet tried again.
-    Delayed,
+    /// Messages that were rejected earlier are not yet tried again. So many batches were read.
+    Delayed {
+        batches: usize,
+    },
     /// No message was acknowledged or rejected yet.
     InFlight,
     /// The broker must not get messages now.
