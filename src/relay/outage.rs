@@ -1,4 +1,4 @@
-//! What is logged of an outage: its start, its end, and that it lasts.
+//! The log of an outage: its start, its cause every few minutes, and its end.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tokio::time::Instant;
 /// cause would not be logged without them.
 const INTERVAL: Duration = Duration::from_mins(5);
 
-/// A time in which messages cannot be relayed.
+/// The state of an outage: messages cannot be relayed.
 #[derive(Debug, Default)]
 pub struct Outage {
     warned: Option<Instant>,

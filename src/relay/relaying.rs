@@ -287,7 +287,7 @@ impl<B: Broker> Relaying<B> {
 /// Result of a round.
 enum Round {
     Relayed,
-    /// Messages that were rejected earlier are not yet tried again. So many batches were read.
+    /// Messages that were rejected earlier are not yet tried again. `batches` is the number of batches read.
     Delayed {
         batches: usize,
     },
