@@ -6,8 +6,9 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::{OPERATOR_CONNECTIONS, load_shedding};
 
-/// File descriptors that are not for public connections: the database, the listeners, the log and the operator.
-const RESERVED_DESCRIPTORS: usize = 64 + OPERATOR_CONNECTIONS;
+/// File descriptors that are not for public connections: the database, the listeners, the log, and the operator, who may have
+/// as many connections again that are being rejected.
+const RESERVED_DESCRIPTORS: usize = 64 + 2 * OPERATOR_CONNECTIONS;
 
 /// The deadlines of a connection, and the number of connections.
 #[derive(Clone, Copy, Debug)]

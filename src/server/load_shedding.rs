@@ -26,7 +26,8 @@ const BUFFER: usize = 4_096;
 
 /// The rejections of one listener.
 pub struct LoadShedding {
-    /// For clients whose requests have not arrived; further ones wait in the listener's backlog.
+    /// For clients whose requests have not arrived; further ones wait in the listener's backlog. Shared by listeners that
+    /// share their connections.
     waiting: Arc<Semaphore>,
     /// When the next connection may be rejected.
     pub next: Instant,
@@ -34,9 +35,8 @@ pub struct LoadShedding {
 }
 
 impl LoadShedding {
-    /// `connections` is the maximum number of accepted connections.
-    pub fn new(connections: usize) -> Self {
-        Self { waiting: Arc::new(Semaphore::new(max_waiting(connections))), next: Instant::now(), in_a_row: 0 }
+    pub fn new(waiting: Arc<Semaphore>) -> Self {
+        Self { waiting, next: Instant::now(), in_a_row: 0 }
     }
 
     /// Waits until one more connection may be rejected.
@@ -71,7 +71,7 @@ impl LoadShedding {
     }
 }
 
-/// Maximum number of rejected clients whose requests are awaited at once.
+/// Maximum number of rejected clients whose requests are awaited at once, beside the maximum number of connections.
 pub fn max_waiting(connections: usize) -> usize {
     (connections / 8).clamp(16, 1_024)
 }

@@ -81,15 +81,15 @@ pub async fn run<S: Service>(
     mut stop: watch::Receiver<Stop>,
     public: &Handle,
 ) {
-    let slots = Arc::new(Semaphore::new(limits.connections));
+    let shared = Room::new(limits.connections);
     let (stopping, stopped) = watch::channel(false);
     for (listener, service, access) in listeners {
-        let (runtime, slots) = match access {
-            Access::Public => (public, Arc::clone(&slots)),
-            Access::Operator => (&Handle::current(), Arc::new(Semaphore::new(OPERATOR_CONNECTIONS))),
+        let (runtime, room) = match access {
+            Access::Public => (public, shared.clone()),
+            Access::Operator => (&Handle::current(), Room::new(OPERATOR_CONNECTIONS)),
         };
         // Unconstrained, so that thousands of ready requests do not delay new connections.
-        runtime.spawn(unconstrained(accept(listener, tls.clone(), service, limits, slots, stopped.clone())));
+        runtime.spawn(unconstrained(accept(listener, tls.clone(), service, limits, room, stopped.clone())));
     }
 
     // An error means that the sender was dropped, which is a stop too.
@@ -99,7 +99,7 @@ pub async fn run<S: Service>(
         stopping.send_replace(true);
         let all = u32::try_from(limits.connections).unwrap_or(u32::MAX);
         // All slots are free when all connections are closed.
-        if tokio::time::timeout(DRAIN_TIMEOUT, slots.acquire_many(all)).await.is_err() {
+        if tokio::time::timeout(DRAIN_TIMEOUT, shared.slots.acquire_many(all)).await.is_err() {
             tracing::warn!("drain timed out, closing remaining connections");
         }
     };
@@ -109,19 +109,34 @@ pub async fn run<S: Service>(
     }
 }
 
+/// The connections that listeners may have.
+#[derive(Clone)]
+struct Room {
+    slots: Arc<Semaphore>,
+    /// For clients that are being rejected.
+    rejected: Arc<Semaphore>,
+}
+
+impl Room {
+    fn new(connections: usize) -> Self {
+        let rejected = Arc::new(Semaphore::new(load_shedding::max_waiting(connections)));
+        Self { slots: Arc::new(Semaphore::new(connections)), rejected }
+    }
+}
+
 async fn accept<S: Service>(
     listener: TcpListener,
     tls: Option<Tls>,
     service: S,
     limits: Limits,
-    slots: Arc<Semaphore>,
+    Room { slots, rejected }: Room,
     mut stopped: watch::Receiver<bool>,
 ) {
     // Accepted sockets inherit it.
     if let Err(error) = SockRef::from(&listener).set_tcp_notsent_lowat(UNSENT_BYTES) {
         tracing::warn!(%error, "cannot limit unsent bytes, clients that do not read may take more memory");
     }
-    let mut load_shedding = LoadShedding::new(limits.connections);
+    let mut load_shedding = LoadShedding::new(rejected);
     loop {
         let (accepted, slot) = tokio::select! {
             biased;
@@ -189,7 +204,7 @@ mod tests {
         for _ in 0..2 {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             clients.push(TcpStream::connect(listener.local_addr().unwrap()).await.unwrap());
-            let mut load_shedding = LoadShedding::new(1);
+            let mut load_shedding = LoadShedding::new(Room::new(1).rejected);
             load_shedding.next += Duration::from_secs(60);
             let slots = Arc::clone(&slots);
             accepting.push(tokio::spawn(async move { next(&listener, &slots, &load_shedding).await }));
