@@ -215,10 +215,11 @@ impl AsyncRead for Socket {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
         if let Poll::Ready(Ok(())) = read {
-            if self.deadlines.received() {
+            let received = &buffer.filled()[before..];
+            if self.deadlines.received(received.len())? {
                 self.request_line.begin();
             }
-            self.request_line.received(&buffer.filled()[before..]);
+            self.request_line.received(received);
         }
         read
     }

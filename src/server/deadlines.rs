@@ -3,6 +3,7 @@
 //! hyper's own header timeout creates and drops a timer for every request. Here the request path only stores the time, and
 //! the connection's single timer checks it when it fires, at most every few seconds.
 
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -14,6 +15,10 @@ use super::counters::Expired;
 
 /// Bytes that a client must take within [`Limits::answer`] to get as much time again: 2 kB/s by default.
 const PROGRESS: usize = 64 * 1024;
+
+/// Maximum number of bytes that arrive from one request to the next. The largest body has 128 KiB in as many chunks of 6 bytes
+/// each, and buffers have bytes of the next requests. The size of a chunk may have zeros before it.
+const ARRIVING: usize = 1 << 20;
 
 /// The activity of a connection, which determines its deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +45,8 @@ pub struct Deadlines {
     since: AtomicU64,
     /// Bytes of the response that the client took since then, while it is blocked.
     taken: AtomicUsize,
+    /// Bytes that arrived since the last request began.
+    arrived: AtomicUsize,
     /// True if the request has a body that was not read to the end.
     unread: AtomicBool,
 }
@@ -51,22 +58,33 @@ impl Deadlines {
             phase: AtomicU8::new(Phase::Idle as u8),
             since: AtomicU64::new(coarse_now()),
             taken: AtomicUsize::new(0),
+            arrived: AtomicUsize::new(0),
             unread: AtomicBool::new(false),
         }
     }
 
     /// Records that bytes arrived. Returns whether they are the first of a request.
-    pub fn received(&self) -> bool {
+    ///
+    /// # Errors
+    ///
+    /// Fails if the body of a request takes too many bytes.
+    pub fn received(&self, bytes: usize) -> io::Result<bool> {
+        let arrived = self.arrived.load(Ordering::Relaxed) + bytes;
+        self.arrived.store(arrived, Ordering::Relaxed);
+        if arrived > ARRIVING {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
         let first = self.phase() == Phase::Idle;
         if first {
             self.enter(Phase::Head);
         }
-        first
+        Ok(first)
     }
 
     /// Records that a whole head arrived. Returns how long the rest of the request may take.
     pub fn request_began(&self) -> Duration {
         let taken = if self.phase() == Phase::Head { self.lasted() } else { Duration::ZERO };
+        self.arrived.store(0, Ordering::Relaxed);
         self.phase.store(Phase::Handling as u8, Ordering::Relaxed);
         self.limits.request.saturating_sub(taken)
     }
@@ -85,9 +103,10 @@ impl Deadlines {
         !self.unread.load(Ordering::Relaxed)
     }
 
-    /// Records that the socket accepts no more bytes for now.
+    /// Records that the socket accepts no more bytes for now. While a request is handled, these are of the previous response
+    /// or ask for the body (100).
     pub fn write_blocked(&self) {
-        if self.phase() != Phase::Blocked {
+        if !matches!(self.phase(), Phase::Blocked | Phase::Handling) {
             self.enter(Phase::Blocked);
         }
     }
@@ -187,9 +206,9 @@ mod tests {
     fn each_phase_has_its_own_deadline() {
         let deadlines = Deadlines::new(limits());
         assert!(deadlines.check().is_ok());
-        deadlines.received();
+        assert!(deadlines.received(1).unwrap());
         std::thread::sleep(Duration::from_millis(25));
-        deadlines.received();
+        assert!(!deadlines.received(1).unwrap());
         assert_eq!(deadlines.check(), Err(Expired::Head), "more bytes of the same head do not extend its deadline");
         deadlines.request_began();
         assert!(deadlines.check().is_ok(), "handling has no deadline here");
@@ -201,6 +220,9 @@ mod tests {
         deadlines.flushed();
         deadlines.request_began();
         deadlines.flush_blocked();
+        deadlines.write_blocked();
+        deadlines.flushed();
+        assert!(!deadlines.received(1).unwrap(), "the request is still handled");
         assert!(deadlines.check().is_ok(), "the rest of the previous response has no deadline");
         deadlines.answered();
         deadlines.flush_blocked();
@@ -210,6 +232,19 @@ mod tests {
         assert!(deadlines.check().is_ok());
         std::thread::sleep(Duration::from_millis(45));
         assert_eq!(deadlines.check(), Err(Expired::Idle));
+    }
+
+    #[test]
+    fn body_takes_a_limited_number_of_bytes() {
+        let deadlines = Deadlines::new(limits());
+        for _ in 0..2 {
+            deadlines.request_began();
+            deadlines.received(ARRIVING - 1).unwrap();
+            deadlines.answered();
+            deadlines.flushed();
+            assert!(deadlines.received(1).unwrap());
+            assert!(deadlines.received(1).is_err());
+        }
     }
 
     #[test]

@@ -199,6 +199,8 @@ async fn client_still_sending_can_read_its_rejection() {
     for (head, status) in [
         (transport.begun_post("/v1/pets", &declared), 413),
         (transport.begun_post("/v1/pets", &chunked), 413),
+        // Spaces after the size of a chunk.
+        (transport.begun_post("/v1/pets", "transfer-encoding: chunked\r\n\r\n1"), 400),
         (format!("POST /v1/pets HTTP/1.1\r\nhost: x\r\n{declared}"), 401),
         (format!("POST /v1/nothing HTTP/1.1\r\nhost: x\r\n{declared}"), 404),
         (format!("PUT /v1/pets HTTP/1.1\r\nhost: x\r\n{chunked}"), 405),
