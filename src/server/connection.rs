@@ -24,7 +24,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::body::TimedBody;
 use super::deadlines::Deadlines;
 use super::request_line::RequestLine;
-use super::stream::{Secured, Stream, linger, secure};
+use super::stream::{Secured, Stream, linger, secure, tcp};
 use super::tls::Tls;
 use super::{Connections, Expired, HasFragment, Limits, Rejection, Service};
 
@@ -168,8 +168,11 @@ async fn close(mut stream: Stream, expired: Option<Expired>, service: &impl Serv
             let _ = timeout(LINGER_TIMEOUT, stream.shutdown()).await;
             return;
         }
-        // A client that does not read would not read a response either.
-        Some(_) => return,
+        // A client that does not read would not read a response either. The system would hold its unread bytes for minutes.
+        Some(_) => {
+            let _ = tcp(&stream).set_zero_linger();
+            return;
+        }
         None => {}
     }
     let _ = timeout(LINGER_TIMEOUT, linger(&mut stream)).await;

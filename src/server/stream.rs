@@ -14,6 +14,13 @@ use super::{Rejection, Service};
 /// Left: plain. Right: TLS, boxed because it is large and most connections of a service behind a proxy are plain.
 pub type Stream = Either<TcpStream, Box<TlsStream<TcpStream>>>;
 
+pub fn tcp(stream: &Stream) -> &TcpStream {
+    match stream {
+        Stream::Left(plain) => plain,
+        Stream::Right(tls) => tls.get_ref().0,
+    }
+}
+
 /// The result of a handshake.
 pub enum Secured {
     Tls(Stream),
