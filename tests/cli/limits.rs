@@ -13,6 +13,7 @@ const LIMITS: &str = r#"
     headers | 100 → 431 | server/connection.rs | http1::Builder::new()
     body | 64 KiB → 413 | http/input.rs | MAX_BODY: usize = 64 * 1024;
     body with its chunked coding | 1 MiB → 400 | server/deadlines.rs | ARRIVING: usize = 1 << 20;
+    codings in `Accept-Encoding`, fields of a form | 64 → ignored | http/accept_encoding.rs | CODINGS: usize = 64;
     form of the console | 128 KiB → 413 | console/form.rs | SIZE: usize = 128 * 1024;
     items per page (`limit`) | 100, by default 20 | domain/page.rs | MAX: u8 = 100;
     texts on a page of messages | 256 KiB → the page ends | store/messages.rs | PAGE_BYTES: usize = 256 * 1024;
