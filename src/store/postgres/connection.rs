@@ -12,7 +12,7 @@ use rustls::ClientConfig;
 use tokio::sync::{Mutex, Notify};
 use tokio::task::{AbortHandle, JoinHandle, spawn_blocking};
 use tokio::time::{Instant, timeout, timeout_at};
-use tokio_postgres::error::Severity;
+use tokio_postgres::error::{Severity, SqlState};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{AsyncMessage, Client, Config, Error, Row, SimpleQueryMessage, Socket, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -304,7 +304,11 @@ impl PreparedConnection {
 
     /// Returns the reason why the server must not be used, or `None` if it may.
     pub async fn refusal(&self, limit: Duration) -> Result<Option<String>> {
-        let rows = within(limit, self.query(self.check, &[])).await?;
-        Ok(rows.first().map_or(Ok(None), |row| row.try_get(0))?)
+        let checked = timeout(limit, self.query(self.check, &[])).await.map_err(|_| timed_out(limit))?;
+        match checked {
+            // The check has come between a batch that failed and its `ROLLBACK`.
+            Err(error) if error.code() == Some(&SqlState::IN_FAILED_SQL_TRANSACTION) => Ok(None),
+            rows => Ok(rows?.first().map_or(Ok(None), |row| row.try_get(0))?),
+        }
     }
 }

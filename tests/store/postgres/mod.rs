@@ -6,15 +6,22 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use petstore::domain::{NewOrder, OrderClerk, OrderTransition, PageLimit, Pet, PetQuery, PetStatus, Transition};
+use petstore::domain::{
+    IdempotencyKey, KeyedRequest, NewOrder, OrderClerk, OrderTransition, PageLimit, Pet, PetQuery, PetStatus,
+    Transition,
+};
 use petstore::store::postgres::{Options, Postgres};
-use petstore::store::{Store, StoreError};
+use petstore::store::{Store, StoreError, StoredResponse, WriteKey};
 use testkit::postgres::{OpenTransaction, database, query, sessions};
 use testkit::{PostgresServer, TIMEOUT, within};
 
 use crate::fixtures::{
     NOW, OPERATOR, account, animals, create_pet, digest, new_pet, open_postgresql, open_with, options, spawn,
 };
+
+/// The sessions of the store.
+const CONNECTED: &str = "SELECT pid FROM pg_stat_activity
+    WHERE application_name = 'petstore' AND datname = current_database() ORDER BY pid";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn every_write_of_a_batch_gets_its_own_id() {
@@ -118,9 +125,7 @@ async fn row_that_cannot_be_decoded_is_not_a_lost_connection() {
             &format!("ALTER TABLE {table} DROP CONSTRAINT {table}_status_check; UPDATE {table} SET status = 7"),
         );
     }
-    let connected = "SELECT pid FROM pg_stat_activity
-        WHERE application_name = 'petstore' AND datname = current_database() ORDER BY pid";
-    let before = query(&url, connected);
+    let before = query(&url, CONNECTED);
 
     let read = store.find_pet(1).await.unwrap_err();
     let written = store.transition_order(approval, None).await.unwrap_err();
@@ -128,7 +133,25 @@ async fn row_that_cannot_be_decoded_is_not_a_lost_connection() {
     for error in [read, written] {
         assert!(matches!(&error, StoreError::Failed(why) if why.ends_with("status is 7")), "{error}");
     }
-    assert_eq!(query(&url, connected), before, "no connection was replaced");
+    assert_eq!(query(&url, CONNECTED), before, "no connection was replaced");
+}
+
+#[tokio::test]
+async fn batch_that_waits_too_long_for_a_lock_is_not_a_lost_connection() {
+    let (store, url) = open().await;
+    let (before, operator) = (query(&url, CONNECTED), OpenTransaction::begin(&url, "LOCK TABLE pets"));
+    let key = IdempotencyKey::parse(b"key").unwrap();
+    let request = KeyedRequest::new(account(&store, "ada@example.com").await, "createPet", &key, "/v1/pets", "", NOW);
+    let key = WriteKey::new(request, |pet: &Pet<'_>| StoredResponse::json(201, pet.id.to_string().into()));
+
+    let refused = store.create_pet(new_pet("Rex", PetStatus::Available), Some(key.clone())).await.unwrap_err();
+
+    assert!(matches!(refused, StoreError::Unavailable(_)), "{refused}");
+    operator.release();
+    store.create_pet(new_pet("Rex", PetStatus::Available), Some(key)).await.unwrap().executed().unwrap();
+    // The one that opened the database has ended.
+    let now = query(&url, CONNECTED);
+    assert!(now.lines().all(|pid| before.contains(pid)), "a connection was replaced: {before} {now}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
