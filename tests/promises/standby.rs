@@ -19,9 +19,10 @@ fn unconfirmed_commit_is_not_acknowledged() {
         service.create_pet(&key, "late").assert_unavailable();
         service.send_message(&key, "late").assert_unavailable();
     }
-    // One for animals and one for messages.
+    // Each would occupy a connection of the server. Two do, because the first ones may only be slow.
+    (0..5).for_each(|_| service.send_message(&key, "later").assert_unavailable());
     let waiting = database.sql("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'");
-    assert!(matches!(&*waiting, "1" | "2"), "{waiting} commits occupy connections of the server");
+    assert!((1..=4).contains(&waiting.parse().unwrap()), "{waiting} commits occupy connections");
 
     let stop = Stop::new();
     thread::scope(|scope| {

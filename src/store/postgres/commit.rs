@@ -1,19 +1,18 @@
 //! The commit of a write: how long it may take, and when its outcome is unknown.
 
-use tokio::time::{Duration, Instant, timeout, timeout_at};
+use tokio::time::{Duration, Instant, timeout_at};
 use tokio_postgres::Error;
 
 use super::connection::{Connection, PreparedConnection};
 use super::error::{describe, ends_connection, is_rejection, timed_out};
-use super::limits::CHECK_TIMEOUT;
 use crate::store::{Result, StoreError};
 
-/// Returns whether a commit of petstore waits for the synchronous standbys, and for so long that it was probably given up.
+/// Returns whether a commit of petstore waits for the synchronous standbys, and for longer than two may take.
 /// PostgreSQL confirms the commits of one `synchronous_commit` in their order, so another one would wait as well, unless the
 /// settings have changed.
 const AWAITS_STANDBYS: &str = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'SyncRep'
     AND usename = session_user AND datname = current_database()
-    AND query_start BETWEEN pg_conf_load_time() AND clock_timestamp() - interval '1400ms')";
+    AND query_start BETWEEN pg_conf_load_time() AND clock_timestamp() - interval '3s')";
 
 /// Waits for a write, until `limit` after `began`.
 ///
@@ -49,10 +48,11 @@ fn in_doubt(why: &str) -> StoreError {
 }
 
 /// Fails if a commit would have to wait for the standbys. Each one that waits occupies a connection of the server, also
-/// after this end is closed, and the server has a limited number of them.
-pub async fn check_standbys(prepared: &PreparedConnection) -> Result<()> {
+/// after this end is closed, and the server has a limited number of them. The check must end in the time for the commit,
+/// `limit` after `began`.
+pub async fn check_standbys(prepared: &PreparedConnection, began: Instant, limit: Duration) -> Result<()> {
     let connection = &prepared.connection;
-    match timeout(CHECK_TIMEOUT, connection.client.query_one(AWAITS_STANDBYS, &[])).await {
+    match timeout_at(began + limit, connection.client.query_one(AWAITS_STANDBYS, &[])).await {
         Ok(Ok(row)) if row.try_get(0)? => {
             Err(StoreError::Unavailable("earlier commits still wait for PostgreSQL's synchronous standbys".into()))
         }
@@ -60,7 +60,7 @@ pub async fn check_standbys(prepared: &PreparedConnection) -> Result<()> {
         Ok(_) => Ok(()),
         Err(_) => {
             connection.discard();
-            Err(timed_out(CHECK_TIMEOUT))
+            Err(timed_out(limit))
         }
     }
 }

@@ -32,8 +32,8 @@ const MAX_DELAY: Duration = Duration::from_millis(500);
 pub struct Supervisor {
     state: Arc<watch::Sender<State>>,
     task: AbortHandle,
-    /// Whether the last write has ended its connection.
-    failed: AtomicBool,
+    /// True after a write that timed out. It may still wait for the standbys.
+    has_timed_out: AtomicBool,
 }
 
 #[derive(Clone, Debug)]
@@ -53,7 +53,7 @@ impl Supervisor {
         let state = Arc::new(watch::Sender::new(State::Open(Arc::clone(&current))));
         let renewal = Renewal { connector: connector.clone(), statements, name, state: Arc::clone(&state) };
         let task = tokio::spawn(renewal.run(current, driver)).abort_handle();
-        Ok(Self { state, task, failed: AtomicBool::new(false) })
+        Ok(Self { state, task, has_timed_out: AtomicBool::new(false) })
     }
 
     /// Returns the connection if it is up.
@@ -94,11 +94,11 @@ impl Supervisor {
     ) -> Result<T> {
         let prepared = self.connection(Instant::now() + RECONNECT_TIMEOUT).await?;
         let began = Instant::now();
-        if self.failed.load(Ordering::Relaxed) {
-            check_standbys(&prepared).await?;
+        if self.has_timed_out.load(Ordering::Relaxed) {
+            check_standbys(&prepared, began, COMMIT_TIMEOUT).await?;
         }
         let written = await_commit(&prepared.connection, began, COMMIT_TIMEOUT, write(&prepared)).await;
-        self.failed.store(!prepared.connection.is_usable(), Ordering::Relaxed);
+        self.has_timed_out.store(began.elapsed() >= COMMIT_TIMEOUT, Ordering::Relaxed);
         written
     }
 
