@@ -8,7 +8,7 @@ use std::sync::{Mutex, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use testkit::{Certificate, Ledger, Random, Request, Response, Stop, TIMEOUT, new_message, new_pet, trial};
+use testkit::{Certificate, Ledger, Random, Request, Response, Stop, TIMEOUT, new_message, new_pet};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -208,7 +208,7 @@ impl Traffic {
                 self.latencies.lock().unwrap().push(response.took);
                 return Some(response);
             }
-            Ok(response) if response.retry_after().is_some() && (self.may_fail(sent) || is_stalled(&response)) => None,
+            Ok(response) if response.retry_after().is_some() && self.may_fail(sent) => None,
             Err(_) if self.may_fail(sent) => None,
             Ok(response) => Some(format!("{response:?}")),
             Err(error) => Some(error),
@@ -247,9 +247,4 @@ impl Traffic {
 
 fn any(random: &mut Random) -> Caller {
     if random.below(2) == 0 { Staff } else { Customer }
-}
-
-/// Returns whether the machine was too busy. PostgreSQL ends a transaction whose process is silent for half a second.
-fn is_stalled(response: &Response) -> bool {
-    !trial::is_full() && response.took >= Duration::from_millis(500)
 }
