@@ -24,6 +24,11 @@ NOTE = (
     "from the old primary depend on it (promise 43; \"An isolated primary\" in docs/consistency.md)."
 )
 ROUNDS = 50
+# Tests in tests/promises.
+SHORT = (
+    "demoted::demoted_primary_is_replaced_by_the_promoted_standby",
+    "linearizable::postgresql_is_linearizable_through_fail_overs",
+)
 WITHIN = 10
 WAYS = tuple(FAULTS)
 

@@ -41,6 +41,10 @@ HEADLINE = (
     "{1} acknowledged on the wrong side, {2} lost",
 )
 ROUNDS = 6
+SHORT = (
+    "isolated::isolated_primary_acknowledges_nothing_and_stops_reads",
+    "isolated::process_leaves_an_isolated_primary_for_the_promoted_standby",
+)
 # Longest time of stale reads: wal_sender_timeout, the interval of the checks, and the timeout of one.
 STALE = 8
 # Ways to cut off the primary's machine. True if a standby is promoted.

@@ -18,6 +18,7 @@ FIGURE = "100 writes with stopped standbys and 100 cancelled commits: 0 false 20
 CONTROL = "without synchronous replication, writes are acknowledged while the standbys hang"
 HEADLINE = (r"(\d+) writes with stopped standbys, (\d+) false 201", "{1} of {0} writes acknowledged")
 ROUNDS = 100
+SHORT = ("standby::unconfirmed_commit_is_not_acknowledged",)
 AT_ONCE = 10
 CANCEL = """
     SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE usename = 'petstore' AND wait_event = 'SyncRep'"""

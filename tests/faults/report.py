@@ -31,9 +31,12 @@ LINE = '| <a id="row-{number}"></a>[{number}](promises/{file}) | {promise} | {fa
 BOTTOM = """
 ## Run the tests
 
-`scripts/promises 1 11` tests promises 1 and 11 in full and rewrites these results from [promises.json](promises.json). The
-others keep their last measurement. `--seed SEED` repeats the choices of an earlier run. Every `scripts/test` also runs the
-tests of `tests/promises` and `tests/simulation` in a short form.
+`scripts/verify 1 11` tests promises 1 and 11 in full and rewrites these results from [promises.json](promises.json). The
+others keep their last measurement. `--seed SEED` repeats the choices of an earlier run. `scripts/verify` judges time, so the
+machine must be idle.
+
+`scripts/verify --short`, which every change must pass, tests all promises in a few minutes, on any machine: outcome, order,
+completeness and loss, never time.
 """
 
 WIDTH = 120  # columns of the files with the details

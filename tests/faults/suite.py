@@ -1,4 +1,4 @@
-"""Rows that are tests in Rust. `cargo test` runs their short form, `scripts/promises` the full one.
+"""Rows that are tests in Rust. `scripts/verify` runs their full form, `scripts/verify --short` the short one.
 
 A test reads PETSTORE_ROUNDS and PETSTORE_SEED (`tests/testkit/src/trial.rs`), prints its progress, and finally its
 measurement. It passes if the promise is kept.

@@ -1,4 +1,5 @@
-//! The promises of docs/evidence/promises.md, in a short form. `scripts/promises` runs the full one.
+//! The promises of docs/evidence/promises.md. `scripts/verify` tests them in full and judges time, `scripts/verify --short` in
+//! a few rounds.
 
 mod animal_clients;
 mod animal_model;

@@ -91,7 +91,7 @@ impl Seeds {
                 // The replay of a single seed tells everything.
                 let told = if self.count == 1 { story.len() } else { story.len().min(TOLD) };
                 story[story.len() - told..].iter().for_each(|line| println!("{line}"));
-                panic!("seed {seed}: {why}. `scripts/promises 41 --seed {seed} --rounds 1` runs it again");
+                panic!("seed {seed}: {why}. `scripts/verify 41 --seed {seed} --rounds 1` runs it again");
             }
             all.add(&end.tally);
             if done.is_multiple_of(every) {

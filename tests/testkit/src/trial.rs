@@ -1,4 +1,4 @@
-//! The size and the seed of a test run: short by default, full when `scripts/promises` sets the environment.
+//! The size and the seed of a test run: short by default, full when `scripts/verify` sets the environment.
 
 use std::ops::Range;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -34,7 +34,7 @@ pub fn seed() -> u64 {
     seed
 }
 
-/// Prints the result of a test as its last line. `scripts/promises` records it.
+/// Prints the result of a test as its last line. `scripts/verify` records it.
 pub fn measured(figure: &str) {
     println!("measured: {figure}");
 }
