@@ -31,6 +31,7 @@ use backup_schedule::Backups;
 pub use listeners::Sockets;
 use shutdown::{LogLevelSignals, Signals};
 use systemd::PassedSockets;
+pub use systemd::passed_sockets;
 
 /// Maximum time to store the last uses of API keys at the end of the process.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
@@ -210,7 +211,7 @@ impl Started {
 fn prepare(settings: &ServiceSettings) -> Result<(Option<Tls>, Option<Target>, PassedSockets, ServiceSettings)> {
     let tls = settings.certificate()?.map(|(certificate, key)| Tls::load(certificate, key)).transpose()?;
     let target = Target::load(settings.relay.as_ref(), settings.relay_secret_file.as_deref())?;
-    let passed = systemd::passed_sockets()?;
+    let passed = passed_sockets()?;
     let settings = listeners::at_passed_addresses(settings, &passed)?;
     Ok((tls, target, passed, settings))
 }

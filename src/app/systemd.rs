@@ -9,19 +9,17 @@ use std::net::TcpListener;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
-use socket2::{SockRef, Type};
+use listenfd::ListenFd;
+use socket2::SockRef;
 
 use crate::config::Listener;
 
 /// Variable with the address of the supervisor's socket.
 const NOTIFY_SOCKET: &str = "NOTIFY_SOCKET";
-
-/// First passed file descriptor (`SD_LISTEN_FDS_START`).
-const FIRST: i32 = 3;
 
 /// Maximum time to wait for a supervisor that does not read its notifications.
 const NOTIFY_TIMEOUT: Duration = Duration::from_millis(200);
@@ -58,25 +56,37 @@ fn send(socket: &OsStr, state: &str) -> io::Result<()> {
 
 pub type PassedSockets = Vec<(Listener, TcpListener)>;
 
-/// Returns the sockets passed by the supervisor, or an error message.
+/// Returns the sockets passed by the supervisor, or an error message. The first call changes the environment, so the process
+/// must have no thread yet that reads it.
 pub fn passed_sockets() -> Result<PassedSockets, String> {
-    let variable = |name| super::variable(name)?.into_string().ok();
-    // Child processes inherit the variables, too.
-    let is_ours = variable("LISTEN_PID").is_some_and(|pid| pid == getpid().as_raw_pid().to_string());
-    let Some(count) = variable("LISTEN_FDS").filter(|_| is_ours) else { return Ok(Vec::new()) };
-    let names = variable("LISTEN_FDNAMES").unwrap_or_default();
-    let listeners = listeners(&count, &names)?;
-    let sockets = (FIRST..).zip(listeners).map(|(descriptor, listener)| {
-        let socket = passed_socket(descriptor);
-        socket
-            .map(|socket| (listener, socket))
-            .map_err(|error| format!("cannot use the socket passed for the {listener} listener: {error}"))
+    // Kept, because `listenfd` removes the variables.
+    static TAKEN: OnceLock<Result<PassedSockets, String>> = OnceLock::new();
+    let taken = TAKEN.get_or_init(take).as_ref().map_err(String::clone)?;
+    let copies = taken.iter().map(|(listener, socket)| Ok((*listener, socket.try_clone()?)));
+    copies.collect::<io::Result<_>>().map_err(|error| error.to_string())
+}
+
+fn take() -> Result<PassedSockets, String> {
+    // Without it, `listenfd` would take any descriptors.
+    if super::variable("LISTEN_PID").is_none() {
+        return Ok(Vec::new());
+    }
+    let mut passed = ListenFd::from_env();
+    if passed.len() == 0 {
+        return Ok(Vec::new());
+    }
+    let names = super::variable("LISTEN_FDNAMES").and_then(|names| names.into_string().ok()).unwrap_or_default();
+    let sockets = listeners(passed.len(), &names)?.into_iter().enumerate().map(|(index, listener)| {
+        let socket = passed_socket(&mut passed, index);
+        let socket =
+            socket.map_err(|error| format!("cannot use the socket passed for the {listener} listener: {error}"));
+        Ok((listener, socket?))
     });
     sockets.collect()
 }
 
 /// Returns the listener of each socket.
-fn listeners(count: &str, names: &str) -> Result<Vec<Listener>, String> {
+fn listeners(count: usize, names: &str) -> Result<Vec<Listener>, String> {
     let mut listeners = Vec::new();
     for name in names.split(':').filter(|name| !name.is_empty()) {
         let listener = Listener::from_str(name, false)
@@ -86,22 +96,16 @@ fn listeners(count: &str, names: &str) -> Result<Vec<Listener>, String> {
         }
         listeners.push(listener);
     }
-    if count != listeners.len().to_string() {
+    if count != listeners.len() {
         return Err(format!("{count} sockets were passed, but LISTEN_FDNAMES has {} names", listeners.len()));
     }
     Ok(listeners)
 }
 
-/// Duplicates the descriptor with `pidfd_getfd`, because taking ownership of a raw number needs `unsafe`.
-fn passed_socket(descriptor: i32) -> io::Result<TcpListener> {
-    let process = pidfd_open(getpid(), PidfdFlags::empty())?;
-    let socket = TcpListener::from(pidfd_getfd(process, descriptor, PidfdGetfdFlags::empty())?);
-    // Fails unless it has an IP address.
-    socket.local_addr()?;
-    let options = SockRef::from(&socket);
-    if options.r#type()? != Type::STREAM || !options.is_listener()? {
-        return Err(io::Error::other("not a listening TCP socket: use ListenStream="));
-    }
+fn passed_socket(passed: &mut ListenFd, index: usize) -> io::Result<TcpListener> {
+    let socket = passed.take_tcp_listener(index).ok().flatten();
+    let listening = socket.filter(|socket| SockRef::from(socket).is_listener().unwrap_or(false));
+    let socket = listening.ok_or_else(|| io::Error::other("not a listening TCP socket: use ListenStream="))?;
     socket.set_nonblocking(true)?;
     Ok(socket)
 }
@@ -112,11 +116,10 @@ mod tests {
 
     #[test]
     fn sockets_are_assigned_to_listeners_by_name() {
-        assert_eq!(listeners("0", ""), Ok(vec![]));
-        assert_eq!(listeners("1", "store"), Ok(vec![Listener::Store]));
-        assert_eq!(listeners("3", "ops:store:messages"), Ok(vec![Listener::Ops, Listener::Store, Listener::Messages]));
-        for (count, names) in [("1", ""), ("2", "store"), ("x", "store"), ("1", "shop"), ("2", "ops:ops"), ("0", "ops")]
-        {
+        assert_eq!(listeners(0, ""), Ok(vec![]));
+        assert_eq!(listeners(1, "store"), Ok(vec![Listener::Store]));
+        assert_eq!(listeners(3, "ops:store:messages"), Ok(vec![Listener::Ops, Listener::Store, Listener::Messages]));
+        for (count, names) in [(1, ""), (2, "store"), (1, "shop"), (2, "ops:ops"), (0, "ops")] {
             assert!(listeners(count, names).is_err(), "{count} {names}");
         }
     }

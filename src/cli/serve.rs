@@ -54,6 +54,8 @@ pub async fn open_for(service: &ServiceSettings, common: &Common, new: Deploymen
 /// This thread handles signals and the operations listener, on a runtime of its own. The store is used by the workers only,
 /// because a disk that does not respond blocks their threads.
 pub fn serve(start: impl Future<Output = Result<app::Started, Failure>>) -> Outcome {
+    // Before there are threads that read the environment.
+    app::passed_sockets()?;
     let workers = Arc::new(runtime()?);
     if workers.handle().runtime_flavor() == RuntimeFlavor::CurrentThread {
         // Ends with the process, because it may be blocked.
