@@ -28,7 +28,11 @@ pub async fn delete_expired<D: Future<Output = Result<u64>>>(rows: &str, delete:
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use futures_util::future::join_all;
+    use tokio::sync::Notify;
+    use tokio::time::timeout;
 
     use super::*;
     use crate::clock::Clock;
@@ -37,6 +41,17 @@ mod tests {
     };
     use crate::store::sqlite::{Options, Sqlite};
     use crate::store::{Store, StoredResponse, WriteKey};
+
+    #[tokio::test(start_paused = true)]
+    async fn full_steps_follow_each_other_without_a_rest() {
+        let calls = Cell::new(0);
+        let deletion = delete_expired("rows", async |limit| {
+            calls.set(calls.get() + 1);
+            Ok(if calls.get() < 3 { u64::from(limit) } else { 0 })
+        });
+        timeout(REST, deletion).await.unwrap_err();
+        assert_eq!(calls.get(), 3);
+    }
 
     #[tokio::test]
     async fn expired_responses_are_deleted_in_steps() {
@@ -68,18 +83,20 @@ mod tests {
         };
         assert_eq!(stored(), 2 * STEP + 2);
 
-        let deleted = async {
-            while stored() > 1 {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
         let clock = Clock::fixed(now);
         // The system clock does not count, even two days ahead.
         clock.jump_to(now.plus(Duration::from_hours(48)));
-        let deletion = delete_expired("responses", |limit| store.delete_expired_responses(clock.earlier(), limit));
+        let done = Notify::new();
+        let deletion = delete_expired("responses", async |limit| {
+            let deleted = store.delete_expired_responses(clock.earlier(), limit).await;
+            if stored() == 1 {
+                done.notify_one();
+            }
+            deleted
+        });
         tokio::select! {
             () = deletion => unreachable!("never returns"),
-            done = tokio::time::timeout(Duration::from_secs(10), deleted) => done.expect("no long pause before all are deleted"),
+            done = timeout(2 * REST, done.notified()) => done.expect("all are deleted"),
         }
         assert_eq!(stored(), 1);
         store.close().await;

@@ -213,7 +213,7 @@ mod tests {
         assert!(accepting.iter().all(|one| !one.is_finished()), "none is rejected before its time");
 
         drop(taken);
-        let mut first = timeout(Duration::from_secs(10), futures_util::future::select_all(accepting)).await.unwrap();
+        let mut first = timeout(Duration::from_secs(60), futures_util::future::select_all(accepting)).await.unwrap();
         let (accepted, slot) = first.0.unwrap();
         assert!(accepted.is_ok() && slot.is_some(), "a waiting client gets the slot");
         sleep(Duration::from_millis(20)).await;

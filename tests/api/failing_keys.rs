@@ -164,22 +164,12 @@ async fn malformed_rate_leaves_every_in_place() {
     assert_eq!(failed, [false, true, false, true]);
 }
 
-/// Compared with each other, thousands of names would take as long as hundreds of requests.
 #[tokio::test]
-async fn thousands_of_preferences_are_read_once_each() {
+async fn thousands_of_preferences_are_ignored() {
     let service = Service::start().await;
     let names: String = (0..5_000).map(|n| format!("p{n},")).collect();
-    let slow = async |prefer: &str| {
-        let began = std::time::Instant::now();
-        for _ in 0..10 {
-            let request = service.request("GET", "/openapi.json").header("prefer", prefer);
-            assert_eq!(request.send().await.status(), 200);
-        }
-        began.elapsed()
-    };
-    slow("p").await;
-    let (many, few) = (slow(&names).await, slow("p").await);
-    assert!(many < few + Duration::from_secs(1), "{many:?} instead of {few:?}");
+    let answer = service.request("GET", "/openapi.json").header("prefer", &names).send().await;
+    assert_eq!((answer.status(), applied(&answer)), (200, ""));
 }
 
 #[test]

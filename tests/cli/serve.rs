@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::net::TcpListener;
-use std::time::Duration;
 
 use expect_test::expect;
 use testkit::{Database, Folder, Process, Server, Signal, fields, petstore};
@@ -37,13 +36,12 @@ fn second_signal_skips_the_drain_delay() {
     let (_folder, server) = Folder::serving("serve --drain-delay 1h");
     server.signal(Signal::TERM);
     // Two signals of one kind that arrive together are one.
-    std::thread::sleep(Duration::from_millis(200));
+    server.logged("stopping");
 
     let ended = server.end_by(Signal::TERM);
 
     expect![[r#"
         exit 0
-        INFO stopping
         INFO stopping
         WARN closing all connections
     "#]]

@@ -4,12 +4,12 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::net::SocketAddr;
 use std::process::{ChildStderr, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use testkit::{FREE_PORTS, Folder, Killed, Request, raw, soon, within};
+use testkit::{FREE_PORTS, Folder, Killed, Request, TIMEOUT, raw, soon, within};
 
 /// Length of a request's path, and about that of its log line, in bytes.
 const LONG_PATH: usize = 2_000;
@@ -17,8 +17,6 @@ const LONG_PATH: usize = 2_000;
 const FLOOD: usize = 4_000;
 /// Requests per connection.
 const BATCH: usize = 100;
-/// Maximum time for a stop: enough on a busy machine, and shorter than the drain of 30 s.
-const STOP: Duration = Duration::from_secs(20);
 
 /// A server whose log is read up to the line `listening`. Tests read the rest.
 struct Stalled {
@@ -77,7 +75,7 @@ impl Stalled {
     }
 
     fn end(&mut self) -> ExitStatus {
-        within(STOP, "the stop", || self.process.0.try_wait().unwrap().is_some());
+        within(TIMEOUT, "the stop", || self.process.0.try_wait().unwrap().is_some());
         self.process.0.wait().unwrap()
     }
 }

@@ -8,12 +8,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use testkit::console::PASSWORD;
-use testkit::{Killed, Request, soon};
+use testkit::{Killed, Request, TIMEOUT, soon};
 
 use crate::service::Service;
-
-/// A busy machine shows a page sooner.
-const PAGE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Chromium without windows, which starts with a quarter of the work. The script in /usr/bin does not `exec`, so killing it
 /// would leave the browser running.
@@ -74,7 +71,7 @@ impl Browser {
         if scripts == Scripts::Off {
             browser.devtools("Emulation.setScriptExecutionDisabled", json!({ "value": true })).await;
         }
-        browser.post("/timeouts", json!({ "implicit": PAGE_TIMEOUT.as_millis() as u64 })).await;
+        browser.post("/timeouts", json!({ "implicit": TIMEOUT.as_millis() as u64 })).await;
         browser
     }
 
@@ -106,7 +103,7 @@ impl Browser {
         self.click(selector).await;
         let asked = Instant::now();
         while self.find("html").await == before {
-            assert!(asked.elapsed() < PAGE_TIMEOUT, "{selector} leads nowhere");
+            assert!(asked.elapsed() < TIMEOUT, "{selector} leads nowhere");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         self.find("footer").await;
@@ -219,7 +216,7 @@ impl Browser {
     async fn call(&self, method: &str, path: &str, body: Value) -> Value {
         let request = Request::new(self.address, method, path);
         let request = if body.is_null() { request } else { request.json(body.to_string()) };
-        let answer = tokio::time::timeout(3 * PAGE_TIMEOUT, request.send()).await.expect("the driver answers");
+        let answer = tokio::time::timeout(3 * TIMEOUT, request.send()).await.expect("the driver answers");
         assert_eq!(answer.status(), 200, "{method} {path} {body}: {}", answer.body);
         answer.json()["value"].take()
     }

@@ -1,9 +1,8 @@
 //! Promise 50: the role of the account and the access of the key decide what a request may do.
 
-use std::thread;
 use std::time::Duration;
 
-use testkit::{Database, Request, Server, trial};
+use testkit::{Database, Request, Server, trial, within};
 
 use crate::permission_table::{CANARY, Case, Ids, Object, Outcome, Role};
 
@@ -28,11 +27,12 @@ fn check(database: &Database) -> String {
     ]
     .map(|(email, role)| shop.account(email, role));
     revoked.keys.iter().for_each(|(_, id)| _ = database.run(&format!("key revoke {id}")));
+    shop.wait_until(|service| service.get("/v1/pets", &revoked.keys[1].0).status() == 401);
     let mut checked = 0;
     for _ in trial::counted(rounds) {
         demoted.set_role(database, Role::Customer);
         promoted.set_role(database, Role::Staff);
-        thread::sleep(LIMIT);
+        shop.wait_for(&[&demoted, &promoted]);
         let callers = [&customer, &staff, &demoted, &promoted].map(|account| (account, Some(account.role)));
         let (attempts, violations) = shop.attempt(&[&callers[..], &[(&revoked, None)]].concat());
         assert!(violations.is_empty(), "{} of {attempts}: {violations:#?}", violations.len());
@@ -102,6 +102,22 @@ impl<'d> Shop<'d> {
         let shop = Self { database, cases: Case::all(&services[0]), services, staff, others_key, others_account };
         shop.order(&shop.others_key);
         shop
+    }
+
+    /// Waits until every process applies the roles of these accounts.
+    fn wait_for(&self, accounts: &[&Account]) {
+        let others = format!("/v1/store/orders/{}", self.order(&self.others_key));
+        self.wait_until(|service| {
+            accounts.iter().all(|account| {
+                let sees_others = service.get(&others, &account.keys[1].0).status() == 200;
+                sees_others == (account.role == Role::Staff)
+            })
+        });
+    }
+
+    /// Waits until a change applies in every process.
+    pub fn wait_until(&self, is_applied: impl Fn(&Server) -> bool) {
+        within(LIMIT, "applying a change", || self.services.iter().all(&is_applied));
     }
 
     fn account(&self, email: &str, role: Role) -> Account {

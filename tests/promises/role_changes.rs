@@ -1,12 +1,13 @@
 //! Promise 50 while requests run: clients use two processes, while the command line changes the account's role, and the
 //! console of the first process ends keys.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use testkit::console::{PASSWORD, code, form};
-use testkit::{Database, Random, Response, Stop, trial};
+use testkit::{Database, Random, Response, Stop, TIMEOUT, trial, within};
 
 use crate::permission_table::{Case, Ids, Object, Outcome, Role};
 use crate::permissions::{LIMIT, Shop, set_role};
@@ -54,10 +55,16 @@ fn check(database: &Database) {
 
     // Control: a process that is not notified of a change continues to grant the old permissions, which is noticed.
     let unnoticed = subject.observe(&mut random, |_| {
-        let change = format!("UPDATE accounts SET role = 0 WHERE email = '{EMAIL}'");
-        subject.change_role(Role::Customer, || _ = database.sql(&change));
-        // On a busy machine, the half second after the limit may have no request that tells the roles apart.
+        let begun = Instant::now();
+        database.sql(&format!("UPDATE accounts SET role = 0 WHERE email = '{EMAIL}'"));
+        let acknowledged = Instant::now();
+        let applied = acknowledged + LIMIT;
+        subject.roles.lock().unwrap().push(Change { begun, acknowledged, applied, to: Role::Customer });
         thread::sleep(LIMIT);
+        // Until a request tells the roles apart.
+        let telling = || subject.telling.load(Ordering::Relaxed);
+        let before = telling() + CLIENTS * subject.shop.services.len();
+        within(TIMEOUT, "requests", || telling() > before);
     });
     let noticed = subject.violations(&unnoticed).len();
     assert!(noticed > 0, "outdated permissions are not noticed");
@@ -80,6 +87,8 @@ struct Subject<'d> {
     cookie: String,
     roles: Mutex<Vec<Change>>,
     keys: RwLock<Vec<Key>>,
+    /// Number of requests with a key whose outcome depends on the role.
+    telling: AtomicUsize,
 }
 
 /// A role that applied until the next change.
@@ -87,6 +96,8 @@ struct Subject<'d> {
 struct Change {
     begun: Instant,
     acknowledged: Instant,
+    /// From then on, every process must apply it.
+    applied: Instant,
     to: Role,
 }
 
@@ -94,8 +105,8 @@ struct Key {
     text: String,
     id: String,
     only_reads: bool,
-    /// When its end began and was acknowledged.
-    ended: Option<(Instant, Instant)>,
+    /// When its end began, was acknowledged, and must apply in every process.
+    ended: Option<[Instant; 3]>,
 }
 
 /// A response that a client observed.
@@ -123,10 +134,18 @@ impl<'d> Subject<'d> {
         let [pet, order, others_order] = [shop.pet(), shop.order(&keys[0].text), shop.order(&shop.others_key)];
         shop.step(others_order, "cancel");
         let ids = Ids { pet, account, order, others_account: shop.others_account, others_order };
-        thread::sleep(LIMIT);
+        let subject = Self {
+            shop,
+            ids,
+            cookie,
+            roles: Mutex::default(),
+            keys: RwLock::new(keys.into()),
+            telling: AtomicUsize::new(0),
+        };
+        subject.wait_for_role(Role::Staff);
         let now = Instant::now();
-        let roles = Mutex::new(vec![Change { begun: now, acknowledged: now, to: Role::Staff }]);
-        let subject = Self { shop, ids, cookie, roles, keys: RwLock::new(keys.into()) };
+        let begin = Change { begun: now, acknowledged: now, applied: now, to: Role::Staff };
+        subject.roles.lock().unwrap().push(begin);
         let approval = subject.shop.cases.iter().find(|case| case.is_approval() && case.object == Object::Own).unwrap();
         assert_eq!(subject.send(0, approval, Some(0)).status(), 200);
         subject
@@ -170,6 +189,9 @@ impl<'d> Subject<'d> {
                 (None, 404) => Outcome::NotFound,
                 _ => case.observed(&response, self.ids.account),
             };
+            if key.is_some() && case.expected(Role::Customer, only_reads) != case.expected(Role::Staff, only_reads) {
+                self.telling.fetch_add(1, Ordering::Relaxed);
+            }
             let is_replay = case.is_approval() && case.object == Object::Own;
             assert!(!is_replay || outcome != Outcome::Allowed || response.is_replayed(), "{response:?}");
             all.push(Seen { sent, answered, process, case, key, only_reads, outcome });
@@ -194,8 +216,18 @@ impl<'d> Subject<'d> {
 
     fn change_role(&self, to: Role, change: impl FnOnce()) {
         let begun = Instant::now();
+        // Requests that see the role while it changes are judged afterwards.
         change();
-        self.roles.lock().unwrap().push(Change { begun, acknowledged: Instant::now(), to });
+        let acknowledged = Instant::now();
+        let applied = applied(acknowledged, || self.wait_for_role(to));
+        self.roles.lock().unwrap().push(Change { begun, acknowledged, applied, to });
+    }
+
+    /// Waits until every process applies a role.
+    fn wait_for_role(&self, role: Role) {
+        let path = format!("/v1/store/orders/{}", self.ids.others_order);
+        let key = self.keys.read().unwrap().iter().rfind(|key| key.ended.is_none()).unwrap().text.clone();
+        self.shop.wait_until(|service| (service.get(&path, &key).status() == 200) == (role == Role::Staff));
     }
 
     /// Rotates or revokes a valid key in the console of the first process.
@@ -210,7 +242,12 @@ impl<'d> Subject<'d> {
         let (step, fields) = if is_rotation { ("rotate", &fields[..]) } else { ("revoke", &[][..]) };
         let begun = Instant::now();
         let response = self.form(0, &format!("/keys/{id}/{step}"), fields);
-        let ended = Some((begun, Instant::now()));
+        let acknowledged = Instant::now();
+        let applied = applied(acknowledged, || {
+            let key = self.keys.read().unwrap()[index].text.clone();
+            self.shop.wait_until(|service| service.get("/v1/pets", &key).status() == 401);
+        });
+        let ended = Some([begun, acknowledged, applied]);
         let mut successor = match response.status() {
             200 => Key::newest(self.shop.database, code(&response.body, "key")),
             303 => Key::create(self.shop.database, if only_reads { "--read-only" } else { "" }),
@@ -223,26 +260,30 @@ impl<'d> Subject<'d> {
     }
 
     fn violations<'s>(&self, seen: &'s [Seen<'s>]) -> Vec<&'s Seen<'s>> {
-        seen.iter().filter(|seen| !self.is_explained(seen, LIMIT)).collect()
+        seen.iter().filter(|seen| !self.is_explained(seen, false)).collect()
     }
 
-    /// Returns whether the table explains the response by a role that applied, and a key that was valid, at a time between
-    /// `limit` before the request and the response. In the process that ended it, a key has no such time.
-    fn is_explained(&self, seen: &Seen<'_>, limit: Duration) -> bool {
+    /// Returns whether the table explains the response by a role and a key that may have been valid between the request and the
+    /// response: until a change applies, or was acknowledged if `at_once`, as in the process that ends a key.
+    fn is_explained(&self, seen: &Seen<'_>, at_once: bool) -> bool {
         if let Some(key) = seen.key {
             let ended = self.keys.read().unwrap()[key].ended;
             if seen.outcome == Outcome::Unauthorized {
-                return ended.is_some_and(|(begun, _)| begun <= seen.answered);
+                return ended.is_some_and(|[begun, ..]| begun <= seen.answered);
             }
-            let key_limit = if seen.process == 0 { Duration::ZERO } else { limit };
-            if ended.is_some_and(|(_, acknowledged)| seen.sent > acknowledged + key_limit) {
+            let last = |[_, acknowledged, applied]: [Instant; 3]| {
+                if at_once || seen.process == 0 { acknowledged } else { applied }
+            };
+            if ended.is_some_and(|ended| seen.sent > last(ended)) {
                 return false;
             }
         }
         let roles = self.roles.lock().unwrap();
         roles.iter().enumerate().any(|(number, role)| {
             let applied = role.begun <= seen.answered
-                && roles.get(number + 1).is_none_or(|next| seen.sent <= next.acknowledged + limit);
+                && roles
+                    .get(number + 1)
+                    .is_none_or(|next| seen.sent <= if at_once { next.acknowledged } else { next.applied });
             applied && seen.case.expected(role.to, seen.only_reads) == seen.outcome
         })
     }
@@ -251,12 +292,21 @@ impl<'d> Subject<'d> {
     fn lag(&self, seen: &Seen<'_>) -> Option<Duration> {
         let roles = self.roles.lock().unwrap();
         let keys = self.keys.read().unwrap();
-        let ends = keys.iter().filter_map(|key| Some(key.ended?.1));
+        let ends = keys.iter().filter_map(|key| Some(key.ended?[1]));
         let changes = roles.iter().map(|role| role.acknowledged).chain(ends);
         let lag = changes.filter(|change| *change <= seen.sent).map(|change| seen.sent - change).min();
         drop((roles, keys));
-        lag.filter(|_| !self.is_explained(seen, Duration::ZERO))
+        lag.filter(|_| !self.is_explained(seen, true))
     }
+}
+
+/// Returns when a change must apply in every process: in a full run [`LIMIT`] later, otherwise after `wait`.
+fn applied(acknowledged: Instant, wait: impl FnOnce()) -> Instant {
+    if trial::is_full() {
+        return acknowledged + LIMIT;
+    }
+    wait();
+    Instant::now()
 }
 
 impl Key {

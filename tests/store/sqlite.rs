@@ -2,13 +2,17 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use futures_util::StreamExt;
+use futures_util::future::ready;
+use futures_util::stream::FuturesUnordered;
 use petstore::domain::{AccountId, MessageQuery, NewAccount, NewPet, PetQuery, PetStatus};
 use petstore::store::sqlite::{Atomicity, Effect, Options, Sqlite};
 use petstore::store::{Store, StoreError};
 use rusqlite::Connection;
-use testkit::{TIMEOUT, within};
+use testkit::{TIMEOUT, until, within};
+use tokio::task::JoinHandle;
 
 use crate::fixtures::{NOW, OPERATOR, account, create_pet, email, message, new_pet, open_sqlite, spawn};
 
@@ -47,16 +51,19 @@ async fn idle_reader_does_not_hold_the_wal_back() {
 #[tokio::test]
 async fn full_queue_rejects_and_keeps_its_writes() {
     let folder = tempfile::tempdir().unwrap();
-    let store = open_sqlite(&Options { queue: 2, ..Options::new(folder.path()) });
+    let store = open_sqlite(&Options { queue: 2, busy_timeout: TIMEOUT, ..Options::new(folder.path()) });
     let lock = outside(folder.path());
     lock.execute_batch("BEGIN IMMEDIATE").unwrap();
     let write = || spawn(&store, |store| async move { store.create_pet(rex(), None).await });
     // The writer waits for the lock with the first write alone.
     let mut writes = vec![write()];
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    tokio::task::yield_now().await;
+    until(async || store.meters().writers[0].1.queued.get() == 0).await;
     writes.extend((0..19).map(|_| write()));
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    let refused_early = writes.iter().filter(|write| write.is_finished()).count();
+    // Two wait in the queue behind the first.
+    let refused = |writes: &[JoinHandle<_>]| writes.iter().filter(|write| write.is_finished()).count();
+    until(async || refused(&writes) >= 17).await;
+    assert_eq!(refused(&writes), 17);
     lock.execute_batch("ROLLBACK").unwrap();
     let mut came_through = 0;
     for write in writes {
@@ -65,25 +72,25 @@ async fn full_queue_rejects_and_keeps_its_writes() {
             Err(error) => assert!(matches!(error, StoreError::Unavailable(_)), "{error}"),
         }
     }
-    assert_eq!(refused_early, 17, "two wait in the queue behind the first");
-    assert_eq!(came_through, 20 - refused_early);
+    assert_eq!(came_through, 3);
     assert_eq!(store.count_pets().await.unwrap(), came_through as u64);
 }
 
 #[tokio::test]
 async fn queued_writes_share_one_wait_for_a_foreign_lock() {
-    const WAIT: Duration = Duration::from_secs(1);
+    const WRITES: usize = 3_000;
     let folder = tempfile::tempdir().unwrap();
-    let store = open_sqlite(&Options { busy_timeout: WAIT, queue: 2_000, ..Options::new(folder.path()) });
+    // Long enough for all writes to be queued before the first one is answered.
+    let busy_timeout = Duration::from_secs(5);
+    let store = open_sqlite(&Options { busy_timeout, queue: WRITES, ..Options::new(folder.path()) });
     let lock = outside(folder.path());
     lock.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let began = Instant::now();
-    // Several batches fill the queue. All writes wait before the first one is answered.
-    let creates = futures_util::future::join_all((0..3_000).map(|_| store.create_pet(rex(), None)));
-    let refused = creates.await.into_iter().filter(|created| matches!(created, Err(StoreError::Unavailable(_))));
-    assert_eq!(refused.count(), 3_000);
-    assert!(began.elapsed() < 2 * WAIT, "batch after batch would have waited {:?}", began.elapsed());
+    let mut creates: FuturesUnordered<_> = (0..WRITES).map(|_| store.create_pet(rex(), None)).collect();
+    assert!(matches!(creates.next().await, Some(Err(StoreError::Unavailable(_)))));
+    // A batch that waited again would find the database free.
     lock.execute_batch("ROLLBACK").unwrap();
+    let refused = creates.filter(|created| ready(matches!(created, Err(StoreError::Unavailable(_)))));
+    assert_eq!(refused.count().await, WRITES - 1);
     store.create_pet(rex(), None).await.unwrap();
     assert_eq!(store.count_pets().await.unwrap(), 1, "rejected writes have no effect");
 }

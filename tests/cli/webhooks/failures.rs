@@ -112,17 +112,17 @@ fn pause_after(status: &'static str, headers: &'static str) -> Duration {
 #[test]
 fn failure_pauses_the_endpoint() {
     let cases = [
-        ("503 Service Unavailable", "", 1..=5),
-        ("500 Internal Server Error", "retry-after: soon\r\n", 1..=5),
-        ("429 Too Many Requests", "", 1..=5),
-        ("429 Too Many Requests", "retry-after: 6\r\n", 6..=9),
-        ("503 Service Unavailable", "retry-after: 6\r\n", 6..=9),
-        ("503 Service Unavailable", "retry-after: Thu, 01 Jan 1970 00:00:00 GMT\r\n", 1..=5),
+        ("503 Service Unavailable", "", 1),
+        ("500 Internal Server Error", "retry-after: soon\r\n", 1),
+        ("429 Too Many Requests", "", 1),
+        ("429 Too Many Requests", "retry-after: 6\r\n", 6),
+        ("503 Service Unavailable", "retry-after: 6\r\n", 6),
+        ("503 Service Unavailable", "retry-after: Thu, 01 Jan 1970 00:00:00 GMT\r\n", 1),
     ];
-    let pauses = cases.map(|case| (case.clone(), thread::spawn(move || pause_after(case.0, case.1))));
-    for ((status, headers, expected), pause) in pauses {
+    let pauses = cases.map(|case| (case, thread::spawn(move || pause_after(case.0, case.1))));
+    for ((status, headers, shortest), pause) in pauses {
         let pause = pause.join().unwrap();
-        assert!(expected.contains(&pause.as_secs()), "{status} {headers}: {pause:?}");
+        assert!(pause.as_secs() >= shortest, "{status} {headers}: {pause:?}");
     }
 }
 
@@ -133,11 +133,13 @@ fn dead_endpoint_is_tried_less_and_less() {
     let server = hooked.serve(&endpoint);
     hooked.shop.send_numbered(&server, "message", 100);
 
+    within(TIMEOUT, "an attempt", || !endpoint.deliveries().is_empty());
     thread::sleep(Duration::from_secs(10));
 
     // At 0 s, and after pauses of 1 to 2, 2 to 4 and 4 to 8 s; 16 at once.
-    let deliveries = endpoint.deliveries().len();
-    assert!((2..=4 * 16).contains(&deliveries), "{deliveries}");
+    let deliveries = endpoint.deliveries();
+    let deliveries = deliveries.iter().filter(|delivery| delivery.at - deliveries[0].at < Duration::from_secs(10));
+    assert!(deliveries.clone().count() <= 4 * 16, "{deliveries:?}");
     assert_eq!(hooked.waiting(), 100);
     assert_eq!(server.end_by(Signal::TERM).code, Some(0));
 }

@@ -66,7 +66,7 @@ fn acknowledgement_does_not_wait_for_the_body() {
 
     hooked.shop.send_numbered(&server, "message", 3);
 
-    within(Duration::from_secs(8), "relaying", || hooked.waiting() == 0);
+    within(TIMEOUT, "relaying", || hooked.waiting() == 0);
     assert_eq!(metric(&server, "petstore_relay_failures_total"), 0.0);
     server.end_by(Signal::TERM);
 }
@@ -124,14 +124,11 @@ fn slow_endpoint_stalls_neither_requests_nor_the_stop() {
     drop(are_all_here.1.wait_timeout_while(are_all_here.0.lock().unwrap(), TIMEOUT, |here| !*here).unwrap());
 
     // The sixteenth delivers all others.
-    within(Duration::from_secs(5), "relaying", || {
-        endpoint.deliveries().iter().filter(|delivery| delivery.has("quick")).count() == 10
-    });
+    within(TIMEOUT, "relaying", || endpoint.deliveries().iter().filter(|delivery| delivery.has("quick")).count() == 10);
+    assert_eq!(metric(&server, "petstore_relay_failures_total"), 0.0, "the slow responses have not ended");
     assert_eq!(server.get("/readyz", "").status(), 200);
-    let began = Instant::now();
     let ended = server.end_by(Signal::TERM);
-    let took = began.elapsed();
-    assert!(ended.code == Some(0) && took < Duration::from_secs(10), "{took:?}: {ended:?}");
+    assert_eq!(ended.code, Some(0), "{ended:?}");
     // Messages acknowledged meanwhile are not sent again.
     assert_eq!(hooked.waiting(), 15);
 }

@@ -14,6 +14,11 @@ pub fn is_full() -> bool {
     from_environment("PETSTORE_ROUNDS").is_some()
 }
 
+/// Judges time in a full run only: asserts that `what` took at most `limit`.
+pub fn judge(what: &str, took: Duration, limit: Duration) {
+    assert!(took <= limit || !is_full(), "{what} took {took:?}, longer than {limit:?}");
+}
+
 /// Counts from 1 to `rounds` and prints the progress about ten times.
 pub fn counted(rounds: u32) -> impl Iterator<Item = u32> {
     let every = rounds.div_ceil(10);
