@@ -1,6 +1,6 @@
 //! Promise 34: a panic of the writer ends the process, and no waiting client is left without a response.
 
-use std::io::{BufRead, Write};
+use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use petstore::store::sqlite::{Options, Sqlite};
 use petstore::store::{PetSource, Store};
 use petstore::telemetry::{LogFormat, LogLevel};
 use testkit::writers::Mix;
-use testkit::{Ledger, Random, Server, Shop, Writers, trial};
+use testkit::{Ledger, Random, Request, Server, Shop, TIMEOUT, Writers, trial, within};
 
 use crate::sync_error::ended_and_was_not_ready;
 
@@ -44,11 +44,18 @@ fn panic_of_the_writer_ends_the_process() {
 
         let load = Writers::start(&service, &key, &ledger, "load", Mix::MIXED);
         random.sleep(50..250);
+        // The writer hangs within a write until all clients wait for it.
+        writeln!(service.input(), "hang").unwrap();
+        let metrics = Request::new(service.address("ops"), "GET", "/metrics");
+        let in_flight = || metrics.send_blocking().metric("petstore_http_requests_in_flight") as usize;
+        within(TIMEOUT, "waiting for the writer", || in_flight() == Mix::MIXED.clients + 1);
+        let waiting = ledger.unanswered();
         writeln!(service.input(), "panic").unwrap();
         let status = ended_and_was_not_ready(&mut service, &ledger);
         load.join();
         assert_eq!(status, Some(1), "round {round}");
-        assert_eq!(ledger.left_waiting(), 0, "some clients got no response: {ledger}");
+        let left = ledger.unanswered();
+        assert!(waiting.is_disjoint(&left), "some clients got no response: {waiting:?}, {left:?}");
         ledger.compare(&database).assert_nothing_refused_is_there();
         unavailable += ledger.unavailable();
         acknowledged += ledger.acknowledged();
@@ -61,7 +68,13 @@ fn panic_of_the_writer_ends_the_process() {
     ));
 }
 
-/// Runs the service like `petstore serve`, with a writer that fails or panics when a line on stdin says so.
+/// The next line on stdin.
+fn next_line() -> Option<String> {
+    let mut line = String::new();
+    (std::io::stdin().read_line(&mut line).unwrap() > 0).then_some(line)
+}
+
+/// Runs the service like `petstore serve`, with a writer that fails, or hangs and panics, when a line on stdin says so.
 fn serve(folder: &Path) -> ! {
     petstore::telemetry::start(LogLevel::Info, LogFormat::Auto);
     let arguments = ["serve", "--listen=127.0.0.1:0", "--messages-listen=127.0.0.1:0", "--ops-listen=127.0.0.1:0"];
@@ -72,10 +85,10 @@ fn serve(folder: &Path) -> ! {
         let store = Arc::new(Store::Sqlite(Sqlite::open(&Options::new(folder)).unwrap()));
         let (failing, runtime) = (Arc::clone(&store), tokio::runtime::Handle::current());
         thread::spawn(move || {
-            for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+            while let Some(line) = next_line() {
                 // An import reads its animals within the write.
                 let source: PetSource = match line.as_str() {
-                    "panic" => Box::new(std::iter::from_fn(|| panic!("a bug within a write"))),
+                    "hang\n" => Box::new(std::iter::from_fn(|| panic!("a bug within a write: {:?}", next_line()))),
                     _ => Box::new(std::iter::once(Err("failed".to_owned()))),
                 };
                 assert!(runtime.block_on(failing.import_pets(source)).is_err());

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::Duration;
 
-use testkit::postgres::{query, sessions};
+use testkit::postgres::{OpenTransaction, query, sessions};
 use testkit::{
     Connection, Database, PostgresServer, Request, Server, Shop, Signal, Stop, StopOnDrop, TIMEOUT, new_pet, trial,
     within,
@@ -71,24 +71,23 @@ fn followers_miss_nothing_in_the_embedded_database() {
 
 /// Control: a follower misses an id that is committed after a greater id became visible.
 fn misses_an_id_that_is_visible_late(process: &Server, key: &str, url: &str) {
+    let commit = OpenTransaction::begin(url, "SELECT pg_advisory_xact_lock(44)");
     let late = thread::spawn({
         let url = url.to_owned();
         move || {
             let insert = "INSERT INTO pets (name, category_id, status) VALUES ('late', 1, 0) RETURNING id";
-            query(&url, &format!("BEGIN; {insert}; SELECT pg_sleep(1.5); COMMIT"))
+            query(&url, &format!("BEGIN; {insert}; SELECT pg_advisory_xact_lock(44); COMMIT"))
         }
     });
-    within(TIMEOUT, "the late insert", || sessions(url, "wait_event = 'PgSleep'") == 1);
+    within(TIMEOUT, "the late insert", || sessions(url, "wait_event = 'advisory'") == 1);
     let traffic = Traffic::new(key);
     let pet = process.create_pet(key, "early").id();
-    let (late, seen) = thread::scope(|scope| {
-        let _stop = traffic.stop_on_drop();
-        let follower = scope.spawn(|| traffic.follow(process.store(), PETS, pet - 2));
-        let late: i64 = late.join().unwrap().trim().parse().unwrap();
-        assert!(late == pet - 1, "the late insert took {late}, after {pet}");
-        traffic.ended.request();
-        (late, follower.join().unwrap())
-    });
+    traffic.ended.request();
+    let mut seen = traffic.follow(process.store(), PETS, pet - 2);
+    commit.release();
+    let late: i64 = late.join().unwrap().trim().parse().unwrap();
+    assert!(late == pet - 1, "the late insert took {late}, after {pet}");
+    seen.extend(traffic.follow(process.store(), PETS, pet));
     assert!(seen.contains(&pet) && !seen.contains(&late), "the follower would not notice a late id");
 }
 

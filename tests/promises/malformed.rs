@@ -225,7 +225,7 @@ impl Case {
 async fn malformed_requests_never_desynchronise() {
     // The service waits for missing bytes until these limits.
     let mut setup = Setup::default();
-    (setup.limits.head, setup.limits.request) = (Duration::from_secs(5), Duration::from_secs(5));
+    (setup.limits.head, setup.limits.request) = (Duration::from_secs(10), Duration::from_secs(10));
     let service = Service::start_with(setup).await;
     let cases = cases(&service.key);
     let mut random = Random::from_seed();

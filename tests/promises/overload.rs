@@ -71,7 +71,7 @@ fn four_fifths_of_the_peak_are_sustained() {
     let outcome = running.join().unwrap();
     let late = loaded.service.memory();
     assert_eq!((outcome.failed.len(), outcome.refused.len()), (0, 0), "{:?}", &outcome.failed.first());
-    assert!(!outcome.accepted.is_empty());
+    assert!(!outcome.accepted.is_empty() || outcome.late > 0);
     let (accepted, missed) = (outcome.accepted.len(), outcome.missed);
     if is_full() {
         assert!(late.abs_diff(early) <= early / 10, "{early} bytes became {late}");
@@ -149,11 +149,12 @@ fn overload(name: &str, request: NewRequest, flags: &str, obeys: bool) -> (Outco
     let is_late = |error: &&String| !is_full() && (error.contains("reset") || error.contains("Broken pipe"));
     let failed: Vec<_> = outcome.failed.iter().filter(|error| !is_late(error)).collect();
     assert!(failed.is_empty(), "{} failed: {:?}", failed.len(), failed.first());
-    assert!(!outcome.accepted.is_empty());
-    let back = within(Duration::from_secs(if is_full() { 5 } else { 60 }), "recovery", || {
+    assert!(!outcome.accepted.is_empty() || outcome.late > 0);
+    let back = within(Duration::from_secs(5), "recovery", || {
         let after = loaded.load(request, 64, 0.5).run();
-        let enough = !is_full() || after.goodput() >= 0.8 * few;
-        enough && after.refused.is_empty() && after.failed.is_empty() && !after.accepted.is_empty()
+        let enough =
+            if is_full() { after.goodput() >= 0.8 * few } else { !after.accepted.is_empty() || after.late > 0 };
+        enough && after.refused.is_empty() && after.failed.is_empty()
     });
     let refused = percentile(&outcome.refused, 99);
     trial::measured(&format!(

@@ -133,19 +133,23 @@ impl<'d> Shop<'d> {
 
     /// Creates an animal and returns its id.
     pub fn pet(&self) -> i64 {
-        self.services[0].create_pet(&self.staff, "Rex").id()
+        self.services[0].pet_request(&self.staff, "Rex").send_until_available().id()
     }
 
     /// Places an order for a new animal and returns its id.
     pub fn order(&self, key: &str) -> i64 {
         let body = format!(r#"{{"petId":{}}}"#, self.pet());
-        Request::new(self.services[0].store(), "POST", "/v1/store/orders").key(key).json(body).send_blocking().id()
+        Request::new(self.services[0].store(), "POST", "/v1/store/orders")
+            .key(key)
+            .json(body)
+            .send_until_available()
+            .id()
     }
 
     /// A step of an order by staff.
     pub fn step(&self, order: i64, step: &str) {
         let path = format!("/v1/store/orders/{order}/{step}");
-        let response = Request::new(self.services[0].store(), "POST", &path).key(&self.staff).send_blocking();
+        let response = Request::new(self.services[0].store(), "POST", &path).key(&self.staff).send_until_available();
         assert_eq!(response.status(), 200, "{response:?}");
     }
 
@@ -219,7 +223,7 @@ impl Attempt<'_> {
     /// Sends the request. Returns the difference from the table, if there is one.
     fn violation(&self) -> Option<String> {
         let Self { case, account, role, request, expected } = self;
-        let response = request.send_blocking();
+        let response = request.send_until_available();
         let observed = case.observed(&response, *account);
         let is_right = observed == *expected && response.status() != 409;
         (!is_right).then(|| format!("{role:?} {account}, {case:?}: {expected:?} expected, {}", response.shown()))

@@ -207,11 +207,11 @@ impl<'d> Subject<'d> {
         if case.is_approval() && case.object == Object::Own {
             request = request.header("idempotency-key", "once");
         }
-        request.send_blocking()
+        request.send_until_available()
     }
 
     fn form(&self, process: usize, path: &str, fields: &[(&str, &str)]) -> Response {
-        form(self.shop.services[process].store(), path, fields).header("cookie", &self.cookie).send_blocking()
+        form(self.shop.services[process].store(), path, fields).header("cookie", &self.cookie).send_until_available()
     }
 
     fn change_role(&self, to: Role, change: impl FnOnce()) {

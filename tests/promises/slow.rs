@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use petstore::server::Limits;
 use testkit::load::percentile;
 use testkit::trial::{self, is_full, rounds};
-use testkit::{Connection, Database, Load, Request, Shop, new_pet};
+use testkit::{Connection, Database, Load, Request, Shop, TIMEOUT, new_pet};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
@@ -44,7 +44,7 @@ const MOST_UNSENT: u64 = 128 * 1024 + 128 * 1024;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slow_clients_are_disconnected_in_time() {
     let mut setup = Setup::default();
-    let short = Duration::from_secs(1);
+    let short = Duration::from_secs(3);
     (setup.limits.head, setup.limits.request, setup.limits.idle, setup.limits.answer) = (short, short, short, short);
     let limits = setup.limits;
     let service = Service::start_with(setup).await;
@@ -133,7 +133,7 @@ async fn behave(address: SocketAddr, key: &str, behaviour: Behaviour, limits: &L
     let limit = behaviour.limit(limits);
     // The service checks a connection after its shortest limit, and notices a client that does not read when the buffers
     // are full.
-    let slack = Duration::from_secs(if is_full() { 5 } else { 20 });
+    let slack = if is_full() { Duration::from_secs(5) } else { TIMEOUT };
     let pace = (limit / 10).min(Duration::from_secs(1));
     let since = Instant::now();
     let socket = TcpSocket::new_v4().unwrap();

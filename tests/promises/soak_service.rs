@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use testkit::load::percentile;
 use testkit::postgres::free_port;
@@ -126,7 +126,7 @@ impl Instance {
 /// Waits until a process uses a certificate for new connections.
 pub fn wait_until_presented(authority: &Certificate, address: SocketAddr, certificate: &Certificate) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    within(Duration::from_secs(30), "using the new certificate", || {
+    within(TIMEOUT, "using the new certificate", || {
         let stream = runtime.block_on(authority.try_connect(address, rustls::ALL_VERSIONS));
         stream.is_ok_and(|stream| {
             let presented = stream.get_ref().1.peer_certificates();

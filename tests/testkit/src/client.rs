@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::trial;
-use crate::wait::TIMEOUT;
+use crate::wait::{TIMEOUT, eventually};
 
 /// A request, sent exactly as it is built: only `Host` and `Content-Length` are added.
 pub struct Request {
@@ -90,6 +90,16 @@ impl Request {
     /// Sends the request over a new connection and blocks until the response is complete.
     pub fn send_blocking(&self) -> Response {
         self.try_send_blocking().unwrap()
+    }
+
+    /// Sends the request again, at most for a minute, while the response is a 503 that says so. A busy machine or disk may
+    /// make a write wait for longer than the service allows.
+    pub fn send_until_available(&self) -> Response {
+        eventually(TIMEOUT, "an available service", || {
+            let response = self.send_blocking();
+            let is_final = response.status() != 503 || response.retry_after().is_none();
+            is_final.then_some(response)
+        })
     }
 
     /// Like [`Self::send_blocking`]. Fails if the connection breaks before the response is complete.

@@ -3,17 +3,11 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::client::Response;
 use crate::database::Database;
 use crate::server::Server;
-use crate::trial::is_full;
-
-/// Maximum time of a request on its way to the service. Longer in short runs, which share the cores.
-fn on_its_way() -> Duration {
-    Duration::from_millis(if is_full() { 5 } else { 50 })
-}
 
 /// Records writes by their unique names: an animal's name or a message's text.
 #[derive(Clone, Default)]
@@ -27,9 +21,10 @@ struct Entries {
     refused: HashSet<String>,
     /// Rejected with a 503.
     unavailable: HashSet<String>,
+    /// The first rejection after which no write was acknowledged.
     unavailable_since: Option<Instant>,
-    /// Sent without a response so far, and when.
-    unknown: HashMap<String, Instant>,
+    /// Sent without a response so far.
+    unknown: HashSet<String>,
 }
 
 /// Differences between a database and a ledger, by names. `lost`, `doubled`, `refused` and `never_sent` must be empty.
@@ -50,7 +45,7 @@ pub struct Differences {
 impl Ledger {
     /// Records a write before it is sent. Its outcome is unknown from here on.
     pub fn sent(&self, name: &str) {
-        assert_eq!(self.entries().unknown.insert(name.to_owned(), Instant::now()), None, "{name} is sent twice");
+        assert!(self.entries().unknown.insert(name.to_owned()), "{name} is sent twice");
     }
 
     /// Records the response to a write.
@@ -58,7 +53,10 @@ impl Ledger {
         let mut entries = self.entries();
         entries.unknown.remove(name);
         match response.status() {
-            201 | 202 => _ = entries.acknowledged.insert(name.to_owned(), response.json()["id"].to_string()),
+            201 | 202 => {
+                entries.unavailable_since = None;
+                entries.acknowledged.insert(name.to_owned(), response.json()["id"].to_string());
+            }
             503 => {
                 entries.unavailable_since.get_or_insert_with(Instant::now);
                 entries.unavailable.insert(name.to_owned());
@@ -99,11 +97,9 @@ impl Ledger {
         self.entries().unavailable.len()
     }
 
-    /// The number of writes that were pending at the first 503 and got no response.
-    pub fn left_waiting(&self) -> usize {
-        let entries = self.entries();
-        let Some(since) = entries.unavailable_since else { return entries.unknown.len() };
-        entries.unknown.values().filter(|sent| **sent + on_its_way() < since).count()
+    /// The names of the writes that got no response so far.
+    pub fn unanswered(&self) -> HashSet<String> {
+        self.entries().unknown.clone()
     }
 
     pub fn unavailable_since(&self) -> Option<Instant> {
@@ -120,9 +116,8 @@ impl Ledger {
     /// The ledger at an earlier time, when only `acknowledged` was acknowledged.
     pub fn as_of(&self, acknowledged: HashMap<String, String>) -> Self {
         let now = self.entries();
-        let sent = now.unknown.keys().chain(now.acknowledged.keys()).chain(&now.unavailable);
-        let unknown = sent.filter(|name| !acknowledged.contains_key(*name));
-        let unknown = unknown.map(|name| (name.clone(), Instant::now())).collect();
+        let sent = now.unknown.iter().chain(now.acknowledged.keys()).chain(&now.unavailable);
+        let unknown = sent.filter(|name| !acknowledged.contains_key(*name)).cloned().collect();
         Self(Arc::new(Mutex::new(Entries {
             acknowledged,
             unknown,
@@ -155,7 +150,7 @@ impl Ledger {
                 differences.refused.push(name);
             } else if entries.unavailable.contains(&name) {
                 differences.unavailable.push(name);
-            } else if entries.unknown.contains_key(&name) {
+            } else if entries.unknown.contains(&name) {
                 differences.settled += 1;
             } else if !entries.acknowledged.contains_key(&name) {
                 differences.never_sent.push(name);

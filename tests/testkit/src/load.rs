@@ -36,6 +36,8 @@ pub struct Load {
 pub struct Outcome {
     /// The latency of each 2xx.
     pub accepted: Vec<Duration>,
+    /// Number of 2xx after the time of the load.
+    pub late: u64,
     /// The latency of each 503.
     pub refused: Vec<Duration>,
     /// Requests that were due while their client waited for another response.
@@ -174,9 +176,8 @@ impl Load {
             let head = head.unwrap_or_else(|_| Err(io::Error::other("no response")));
             let status = head.as_ref().map(|head| head.get(9..12).and_then(|status| status.parse().ok()).unwrap_or(0));
             match status {
-                // Only responses within the time count.
                 Ok(200..300) if sent + took <= end => outcome.borrow_mut().accepted.push(took),
-                Ok(200..300) => {}
+                Ok(200..300) => outcome.borrow_mut().late += 1,
                 Ok(503) => {
                     outcome.borrow_mut().refused.push(took);
                     if self.obeys {
