@@ -86,18 +86,20 @@ fn interrupt_from_the_terminal_is_not_repeated() {
     let folder = folder();
     folder.write(
         "count.py",
-        "import signal, time
+        "import signal, sys, time
 caught = []
 signal.signal(signal.SIGINT, lambda *_: caught.append(1))
 print('started', flush=True)
-end = time.monotonic() + 1
-while time.monotonic() < end: time.sleep(0.05)
+end = time.monotonic() + 60
+while time.monotonic() < end and len(caught) < int(sys.argv[1]): time.sleep(0.05)
+# Long enough for another interrupt.
+for _ in range(20): time.sleep(0.05)
 print('caught', len(caught))
 exit(5)
 ",
     );
     // The terminal interrupts only processes of its session. Two interrupts at once could be counted as one.
-    for (command, count) in [("python3 count.py", 1), ("setsid python3 count.py", 0)] {
+    for (command, count) in [("python3 count.py 1", 1), ("setsid python3 count.py 0", 0)] {
         let ended = interrupted_in_a_terminal(&folder, command);
 
         assert!(ended.code == Some(5) && ended.stdout.ends_with(&format!("caught {count}\r\n")), "{ended:?}");

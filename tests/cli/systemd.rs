@@ -61,6 +61,7 @@ async fn reload_does_not_end_a_service_without_certificates() {
 
     let supervisor = UnixDatagram::bind(folder.path("notify")).unwrap();
     let supervised = Server::start(serve.env("NOTIFY_SOCKET", folder.path("notify")));
+    assert!(supervised.catches(Signal::HUP));
     supervised.signal(Signal::HUP);
     let live = Request::new(supervised.store(), "GET", "/livez").send().await;
     assert_eq!(live.status(), 200);

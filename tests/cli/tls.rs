@@ -1,7 +1,5 @@
 //! TLS: renewed and unusable certificates, and public addresses that require it.
 
-use std::time::Duration;
-
 use expect_test::expect;
 use testkit::{Certificate, Folder, Process, Server, Signal, read_response_from, soon, until};
 use tokio::io::AsyncWriteExt;
@@ -82,7 +80,7 @@ async fn sighup_reloads_an_unchanged_certificate() {
     let server = folder.serve(&format!("serve {TLS}"));
     // The service handles signals a moment after it logs `listening`.
     assert!(certificate.is_presented(server.address("store")).await);
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(server.catches(Signal::HUP));
 
     server.signal(Signal::HUP);
 

