@@ -70,7 +70,7 @@ pub async fn copy(
     let (parts, mut received) = mpsc::channel(4);
     let reading = from.submit_long(Atomicity::Savepoint, move |conn| send(conn, &parts));
     let (read, written) = tokio::join!(reading, async {
-        let written = receive(&target, &mut received, (actor, &subject), &progress).await;
+        let written = receive(&target, &mut received, from.id(), (actor, &subject), &progress).await;
         // The sender stops when the receiver is gone.
         drop(received);
         written
@@ -154,6 +154,7 @@ fn append(text: &mut Vec<u8>, value: ValueRef<'_>, is_uuid: bool) -> Result<()> 
 async fn receive(
     target: &Postgres,
     parts: &mut mpsc::Receiver<Part>,
+    id: &str,
     (actor, subject): (&Actor, &str),
     progress: &(impl Fn(u64, u64) + Sync),
 ) -> Result<Option<Copied>> {
@@ -168,6 +169,8 @@ async fn receive(
     let Some(Part::Start { rows, keys_version }) = parts.recv().await else { return Ok(None) };
     let bump = "UPDATE meta SET value = ($1::bigint + value::bigint)::text WHERE key = 'keys_version'";
     within(LONG, transaction.execute(bump, &[&keys_version])).await?;
+    let keep_id = "UPDATE meta SET value = $1 WHERE key = 'store_id'";
+    within(LONG, transaction.execute(keep_id, &[&id])).await?;
     let mut done = 0;
     let mut report = |more: u64| {
         done += more;

@@ -1,4 +1,4 @@
-//! The deployment that a database was created for, which it stores.
+//! The deployment that a database was created for and the store's id, which it stores.
 
 use super::{Result, StoreError};
 use crate::domain::Deployment;
@@ -7,6 +7,14 @@ use crate::domain::Deployment;
 pub const INSERT: &str = "INSERT INTO meta (key, value) VALUES ('deployment', $1)";
 
 pub const FIND: &str = "SELECT value FROM meta WHERE key = 'deployment'";
+
+/// Selects the store's id, which a backup and a store that was moved to PostgreSQL keep.
+pub const FIND_ID: &str = "SELECT value FROM meta WHERE key = 'store_id'";
+
+/// Returns a stored id. It is empty if somebody removed or changed it.
+pub fn id(stored: Option<String>) -> String {
+    stored.filter(|id| id.bytes().all(|digit| digit.is_ascii_hexdigit())).unwrap_or_default()
+}
 
 /// Parses a stored deployment. Fails if it is not `expected`.
 pub fn check(stored: Option<&str>, expected: Option<Deployment>) -> Result<Deployment> {

@@ -85,6 +85,11 @@ impl Store {
         dispatch!(self, db => db.deployment())
     }
 
+    /// Returns the id that tells the store from others: 16 hexadecimal digits.
+    pub fn id(&self) -> &str {
+        dispatch!(self, db => db.id())
+    }
+
     /// Returns the name and version of the database for display.
     pub fn database(&self) -> String {
         match self {

@@ -48,6 +48,8 @@ fn backup_of_a_running_service_restores_everything() {
     let restored = Database::folder(&folder.path("new/one"));
     assert_eq!(restored.sql("SELECT message FROM messages"), "Hello\n🦊");
     assert_eq!(restored.sql("SELECT count(*) FROM sessions"), "0", "all sessions have ended");
+    let id = "SELECT value FROM meta WHERE key = 'store_id'";
+    assert_eq!(restored.sql(id), folder.database().sql(id));
 }
 
 #[test]

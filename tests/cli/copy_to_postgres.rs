@@ -50,6 +50,9 @@ fn everything_is_copied_and_stays_usable() {
 
     assert_eq!(query(&url, "SELECT id, account_id, pet_id, status FROM orders"), "1|1|7|0");
 
+    let id = "SELECT value FROM meta WHERE key = 'store_id'";
+    assert_eq!(query(&url, id), folder.database().sql(id));
+
     let server = folder.serve(&format!("serve --database-url {url}"));
     assert_eq!(server.create_pet(&key, "Rex").json()["id"], 1501);
     let again = send_keyed(&server, &key);

@@ -192,7 +192,7 @@ fn changes(backup: &Path) -> Vec<String> {
             changes.push(format!("{change} WHERE version = {version}"));
         }
     }
-    for key in ["deployment", "keys_version"] {
+    for key in ["deployment", "keys_version", "store_id"] {
         changes.push(format!("DELETE FROM meta WHERE key = '{key}'"));
         changes.push(format!("UPDATE meta SET value = 'other' WHERE key = '{key}'"));
     }

@@ -1,11 +1,12 @@
-//! The first start, and migrations of a PostgreSQL database.
+//! The first start, and migrations.
 
 use petstore::domain::Deployment;
 use petstore::store::postgres::{DatabaseUrl, Postgres};
 use petstore::store::sqlite::{self, Sqlite};
+use sha2::{Digest, Sha256};
 use testkit::postgres::{self, query};
 
-use crate::fixtures::{open_postgresql, options};
+use crate::fixtures::{email, open_postgresql, open_sqlite, options};
 
 /// Otherwise, the next command could choose the deployment of a database whose first start was killed.
 #[tokio::test]
@@ -13,7 +14,8 @@ async fn schema_and_deployment_are_created_in_one_transaction() {
     let url = postgres::database();
     open_postgresql(&url).await.close().await;
     let transactions = "SELECT count(DISTINCT xmin::text)
-        FROM (SELECT xmin FROM schema_history UNION ALL SELECT xmin FROM meta WHERE key = 'deployment') AS created";
+        FROM (SELECT xmin FROM schema_history WHERE version = 1
+              UNION ALL SELECT xmin FROM meta WHERE key = 'deployment') AS created";
     assert_eq!(query(&url, transactions), "1");
 
     // Without its deployment, nothing chooses another one.
@@ -43,6 +45,40 @@ async fn command_does_not_complete_a_killed_first_start() {
     let store = Sqlite::open(&quickstart).unwrap();
     assert_eq!(store.deployment(), Deployment::Staging);
     store.close().await;
+}
+
+#[tokio::test]
+async fn store_of_the_first_schema_is_migrated() {
+    const SQLITE: &str = include_str!("../../migrations/sqlite/V0001__store.sql");
+    const POSTGRESQL: &str = include_str!("../../migrations/postgres/V0001__store.sql");
+    // There are stores that the first migration made, so it never changes.
+    let digests = [SQLITE, POSTGRESQL].map(|sql| Sha256::digest(sql)[..4].to_vec());
+    assert_eq!(digests, [[0xfa, 0xc5, 0x08, 0xd1], [0xae, 0xfd, 0xc5, 0x2e]]);
+    let rows = "INSERT INTO schema_history (version, name) VALUES (1, 'store');
+        INSERT INTO meta (key, value) VALUES ('deployment', 'staging');
+        INSERT INTO accounts (email, email_folded, role, created_at) VALUES ('Ada@example.com', 'ada@example.com', 0, 1)";
+    let folder = tempfile::tempdir().unwrap();
+    let file = rusqlite::Connection::open(folder.path().join("petstore.db")).unwrap();
+    file.execute_batch(&format!("{SQLITE}; {rows}")).unwrap();
+    drop(file);
+    let url = postgres::database();
+    query(&url, &format!("{POSTGRESQL}; {rows}"));
+    let open = async || [open_sqlite(&sqlite::Options::new(folder.path())), open_postgresql(&url).await];
+
+    let ids = async || {
+        let mut ids = Vec::new();
+        for store in open().await {
+            assert!(store.find_account(&email("ada@example.com")).await.unwrap().is_some());
+            ids.push(store.id().to_owned());
+            store.close().await;
+        }
+        ids
+    };
+    let first = ids().await;
+
+    assert!(first.iter().all(|id| id.len() == 16) && first[0] != first[1], "{first:?}");
+    assert_eq!(ids().await, first);
+    assert_eq!(query(&url, "SELECT value FROM meta WHERE key = 'oldest_schema'"), "1");
 }
 
 #[tokio::test]

@@ -24,6 +24,7 @@ use crate::store::{Result, StoreError};
 pub struct Postgres {
     pub(super) connections: Connections,
     pub(super) deployment: Deployment,
+    pub(super) id: String,
     /// Version of the server at start.
     pub(super) version: String,
     pub(super) readers: Arc<Readers>,

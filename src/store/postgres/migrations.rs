@@ -14,8 +14,10 @@ use crate::domain::Deployment;
 use crate::store::migrations::{self, Applied, Migration, MigrationStatus, READ_HISTORY};
 use crate::store::{Result, StoreError, deployment};
 
-pub const MIGRATIONS: &[Migration] =
-    &[Migration::new(1, "store", include_str!("../../../migrations/postgres/V0001__store.sql"))];
+pub const MIGRATIONS: &[Migration] = &[
+    Migration::new(1, "store", include_str!("../../../migrations/postgres/V0001__store.sql")),
+    Migration::new(2, "store_id", include_str!("../../../migrations/postgres/V0002__store_id.sql")),
+];
 
 /// Advisory lock held while a database is migrated: the bytes of "petstore".
 const LOCK: i64 = i64::from_be_bytes(*b"petstore");

@@ -55,7 +55,7 @@ pub(super) use rows::LONG;
 pub use settings::{Options, ProcessKind};
 pub use url::DatabaseUrl;
 
-use super::{Meters, MigrationStatus, ReaderMeter, Result, StoreError};
+use super::{Meters, MigrationStatus, ReaderMeter, Result, StoreError, deployment};
 use crate::domain::Deployment;
 
 impl Postgres {
@@ -65,6 +65,7 @@ impl Postgres {
         let connector = Connector::new(&options.url, require_standbys);
         let mut connection = open::connect(&connector).await?;
         let deployment = open::prepare(&mut connection.client, options).await?;
+        let id = connection.client.query_opt(deployment::FIND_ID, &[]).await?.map(|row| row.try_get(0)).transpose()?;
         let version = open::setting(&connection.client, "server_version").await?;
         let connections = Connections::new(connector, process).await?;
         let meter = Arc::<ReaderMeter>::default();
@@ -94,6 +95,7 @@ impl Postgres {
         Ok(Self {
             connections,
             deployment,
+            id: deployment::id(id),
             version,
             lists: ReadBatcher::start(&readers, queue),
             finds: ReadBatcher::start(&readers, queue),
@@ -143,6 +145,10 @@ impl Postgres {
 
     pub const fn deployment(&self) -> Deployment {
         self.deployment
+    }
+
+    pub fn id(&self) -> &str {
+        &self.id
     }
 
     /// The server's version without the packager's suffix, such as "17.2".

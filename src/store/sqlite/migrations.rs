@@ -7,8 +7,10 @@ use crate::domain::Deployment;
 use crate::store::migrations::{self, Applied, Migration, MigrationStatus, READ_HISTORY};
 use crate::store::{Result, StoreError, deployment};
 
-pub const MIGRATIONS: &[Migration] =
-    &[Migration::new(1, "store", include_str!("../../../migrations/sqlite/V0001__store.sql"))];
+pub const MIGRATIONS: &[Migration] = &[
+    Migration::new(1, "store", include_str!("../../../migrations/sqlite/V0001__store.sql")),
+    Migration::new(2, "store_id", include_str!("../../../migrations/sqlite/V0002__store_id.sql")),
+];
 
 /// Applies the migrations that the database lacks. Rejects a database that is newer than this program, or whose
 /// history diverges from it, without a change. `new` is the deployment of a new database.

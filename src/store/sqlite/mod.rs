@@ -107,6 +107,7 @@ pub struct Sqlite {
     file: PathBuf,
     files: Arc<Files>,
     deployment: Deployment,
+    id: String,
     writes: Writes,
     readers: Arc<Readers>,
     backups: BackupStatus,
@@ -141,6 +142,10 @@ impl Sqlite {
 
     pub const fn deployment(&self) -> Deployment {
         self.deployment
+    }
+
+    pub fn id(&self) -> &str {
+        &self.id
     }
 
     pub fn data_dir(&self) -> &Path {

@@ -65,6 +65,7 @@ impl Sqlite {
         conn.pragma_update(None, "cache_size", -8_192)?;
         migrations::run(&mut conn, options.create.map(|create| options.deployment.unwrap_or(create)))?;
         let deployment = stored_deployment(&conn, options.deployment)?;
+        let id = stored_id(&conn)?;
         let files = Arc::new(Files::of(&file, &["", "-wal", "-shm"])?);
         wal::sync_recovered(&conn).inspect_err(|_| files.mark_failed_sync())?;
         drop(opening);
@@ -76,7 +77,8 @@ impl Sqlite {
         let (queue, writer) = Writer::new(Arc::clone(&readers), wal_index, Arc::clone(&files), options);
         start(conn, writer)?;
         let backups = BackupStatus::default();
-        Ok(Self { file, files, deployment, writes: Writes::Accepted(queue), readers, backups, _in_use: Some(in_use) })
+        let writes = Writes::Accepted(queue);
+        Ok(Self { file, files, deployment, id, writes, readers, backups, _in_use: Some(in_use) })
     }
 
     fn open_read_only(file: &Path, options: &Options) -> Result<Self> {
@@ -88,6 +90,7 @@ impl Sqlite {
             file: file.to_owned(),
             files: Arc::new(read_only.files(file)?),
             deployment,
+            id: readers.read(stored_id)?,
             writes: Writes::Refused(read_only),
             readers,
             backups: BackupStatus::default(),
@@ -112,4 +115,8 @@ pub fn connect_unmigrated(data_dir: &Path) -> Result<(Option<File>, Connection)>
 pub fn stored_deployment(conn: &Connection, expected: Option<Deployment>) -> Result<Deployment> {
     let stored: Option<String> = rows::first(conn, deployment::FIND, [], |row| row.get(0))?;
     deployment::check(stored.as_deref(), expected)
+}
+
+fn stored_id(conn: &Connection) -> Result<String> {
+    Ok(deployment::id(rows::first(conn, deployment::FIND_ID, [], |row| row.get(0))?))
 }
