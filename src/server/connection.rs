@@ -98,15 +98,12 @@ impl<S: Service> Connection<S> {
             .max_buf_size(BUFFER_BYTES)
             .serve_connection(socket, answer);
         let expired = drive(&mut http, &deadlines, self.stopped, service.connections()).await;
-        if let Some(expired) = expired {
-            service.connections().expire(expired);
-        }
         close(http.into_parts().io.into_inner().stream, expired, &self.service, self.limits).await;
     }
 }
 
 /// Polls a connection until it ends or a deadline expires, which it returns. Ends it after the current request once
-/// `stopped`.
+/// `stopped`, at once if it is idle.
 async fn drive<S>(
     http: &mut http1::Connection<TokioIo<Socket>, S>,
     deadlines: &Deadlines,
@@ -138,11 +135,14 @@ where
             }
             awaited = true;
             if timer.as_mut().poll(cx).is_ready() {
-                match deadlines.check() {
+                match deadlines.check().inspect_err(|expired| connections.expire(*expired)) {
                     Ok(next) => timer.as_mut().reset(next),
                     Err(expired) => return Poll::Ready(Some(expired)),
                 }
             } else if !stopping && stop.as_mut().poll(cx).is_ready() {
+                if deadlines.is_idle() {
+                    return Poll::Ready(Some(Expired::Idle));
+                }
                 stopping = true;
                 Pin::new(&mut *http).graceful_shutdown();
             } else {

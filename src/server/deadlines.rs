@@ -130,6 +130,11 @@ impl Deadlines {
         }
     }
 
+    /// Returns whether nothing of a next request has arrived.
+    pub fn is_idle(&self) -> bool {
+        self.phase() == Phase::Idle
+    }
+
     /// Records that everything was written.
     pub fn flushed(&self) {
         if matches!(self.phase(), Phase::Answering | Phase::Blocked) {

@@ -295,13 +295,17 @@ async fn stop_completes_requests_and_closes_idle_connections() {
 
         assert_closed(&mut used).await;
         assert_eq!(soon(read_to_end(&mut fresh)).await, "");
+        used.write_all(b"x").await.unwrap();
+        fresh.write_all(b"x").await.unwrap();
         until(async || TcpStream::connect(transport.service.store_address).await.is_err()).await;
         in_progress.write_all(REX.as_bytes()).await.unwrap();
         let answer = transport.read_response(&mut in_progress).await;
         assert_eq!((answer.status(), answer.header("connection")), (201, Some("close")));
         assert_closed(&mut in_progress).await;
-        drop((in_progress, used, fresh));
+        drop(in_progress);
         soon(transport.service.stopped()).await;
+        // The service has not waited for these clients to close, so it has not read what they sent.
+        assert!(used.write_all(b"x").await.is_err() && fresh.write_all(b"x").await.is_err());
         transport.assert_closed().await;
         assert_eq!(transport.service.sql("SELECT count(*) FROM pets"), "1");
     }
