@@ -7,7 +7,7 @@ pub const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-a
 
 /// The preferences of a `Prefer` header: names and values, without parameters.
 #[derive(Debug)]
-pub struct Prefer(Vec<(String, String)>);
+pub struct Prefer(Vec<(String, String, bool)>);
 
 impl Prefer {
     /// Parses all `Prefer` lines of a request.
@@ -20,15 +20,19 @@ impl Prefer {
         Self(preferences(line).collect())
     }
 
-    /// The preferences in their order. The first one counts if one is repeated.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().map(|(name, value)| (&**name, &**value))
+    /// The preferences in their order, with whether they have parameters. The first one counts if one is repeated.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str, bool)> {
+        self.0.iter().map(|(name, value, has_parameters)| (&**name, &**value, *has_parameters))
     }
 }
 
-fn preferences(line: &str) -> impl Iterator<Item = (String, String)> {
-    let preferences = split(line, ',').filter_map(|preference| split(preference, ';').next());
-    preferences.map(parse).filter(|(name, _)| !name.is_empty())
+fn preferences(line: &str) -> impl Iterator<Item = (String, String, bool)> {
+    let preferences = split(line, ',').map(|preference| {
+        let mut parts = split(preference, ';');
+        let (name, value) = parse(parts.next().unwrap_or_default());
+        (name, value, parts.any(|parameter| !parameter.trim().is_empty()))
+    });
+    preferences.filter(|(name, ..)| !name.is_empty())
 }
 
 /// Returns the name, which is case-insensitive, in lower case. A missing value is an empty one.
@@ -65,7 +69,7 @@ mod tests {
     fn value(lines: &[&'static str], name: &str) -> Option<String> {
         let lines = lines.iter().map(|line| (PREFER, HeaderValue::from_static(line)));
         let prefer = Prefer::of(&lines.collect());
-        prefer.iter().find(|(given, _)| *given == name).map(|(_, value)| value.to_owned())
+        prefer.iter().find(|(given, ..)| *given == name).map(|(_, value, _)| value.to_owned())
     }
 
     #[test]

@@ -147,7 +147,7 @@ impl Preferences {
         let (mut given, mut ignored) = (Vec::new(), None);
         // Not all names, because a request may have thousands.
         let mut known: Vec<&str> = Vec::new();
-        for (name, value) in prefer.iter() {
+        for (name, value, has_parameters) in prefer.iter() {
             if known.contains(&name) {
                 continue;
             }
@@ -157,6 +157,10 @@ impl Preferences {
             };
             known.push(name);
             match preference {
+                Ok(_) if has_parameters => {
+                    let why = || Invalid(format!("has parameters after {name}: separate preferences by commas"));
+                    ignored.get_or_insert_with(why);
+                }
                 Ok(Preference::Date(day)) if has_passed(day, now) => {
                     ignored.get_or_insert_with(|| Invalid(format!("has a {name} that has passed")));
                 }
@@ -203,7 +207,8 @@ impl Preferences {
         let operations: Vec<_> = only.map_or_else(|| Operation::documented().collect(), |only| vec![only]);
         let is_possible = |it: &Preference| operations.iter().any(|on| it.applies_to(*on, on.method()));
         if let Some(useless) = given.iter().find(|it| !is_possible(it)) {
-            return Err(Invalid(format!("has {useless}, which is no documented error")));
+            let of = only.map(|only| format!(" of {}", only.id())).unwrap_or_default();
+            return Err(Invalid(format!("has {useless}, which is no documented error{of}")));
         }
         if !given.iter().any(Preference::is_effect) {
             return Err(Invalid(NO_EFFECT.into()));

@@ -79,6 +79,8 @@ async fn strict_handling_rejects_what_is_otherwise_ignored() {
     for (preferences, message) in [
         ("respond-async", "has the unknown preference respond-async"),
         ("code=abc", "has an invalid code: it must be an HTTP status"),
+        ("code=401;rate=0.1", "has parameters after code: separate preferences by commas"),
+        ("code=\"401\" ; a", "has parameters after code: separate preferences by commas"),
         ("delay=0", "has an invalid delay: it must be 1 to 30000 (milliseconds)"),
         ("drop=everything", "has an invalid drop: it must be request, response or body"),
         ("pace=10001", "has an invalid pace: it must be 1 to 10000 (bytes per second)"),

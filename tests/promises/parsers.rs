@@ -88,7 +88,7 @@ fn postgres_url(bytes: &[u8]) -> bool {
 fn prefer(bytes: &[u8]) -> bool {
     let Ok(line) = HeaderValue::from_bytes(bytes) else { return false };
     let preferences = Prefer::of(&HeaderMap::from_iter([("prefer".parse().unwrap(), line)]));
-    assert!(preferences.iter().all(|(name, _)| !name.is_empty() && !name.contains(|c: char| c.is_ascii_uppercase())));
+    assert!(preferences.iter().all(|(name, ..)| !name.is_empty() && !name.contains(|c: char| c.is_ascii_uppercase())));
     preferences.iter().next().is_some()
 }
 
