@@ -22,7 +22,7 @@ use crate::domain::{
     AccountId, Actor, NewOrder, Order, OrderClerk, OrderQuery, OrderStatus, OrderTransition, Role, Transition,
 };
 use crate::representation::{order_json, write_order};
-use crate::store::StoredResponse;
+use crate::store::{Outcome, StoredResponse};
 
 /// The path of an order, before its id.
 const ORDERS: &str = Operation::GetOrder.api_prefix();
@@ -108,7 +108,12 @@ pub async fn change(call: &Call<'_>, arrival: &Arrival, transition: Transition) 
         None => OrderClerk::Staff(call.account, Box::new(actor(call, arrival).await?)),
     };
     let change = OrderTransition { by, order, transition, now: call.api.clock.now() };
-    idempotency::respond(call.api.store.transition_order(change, key).await?, changed)
+    let outcome = call.api.store.transition_order(change, key).await?;
+    // An account that was staff may have changed an order that it may not see any more.
+    if let (Outcome::Replayed(_), Some(_)) = (&outcome, call.customer()) {
+        call.api.store.find_order(call.customer(), order).await?.ok_or_else(order_not_found)?;
+    }
+    idempotency::respond(outcome, changed)
 }
 
 /// Returns the caller for the audit, which records steps of another account's order.

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use petstore::domain::{IdempotencyKey, KeyedRequest, Pet};
+use petstore::domain::{IdempotencyKey, KeyedRequest, Pet, Role};
 use petstore::http::parse_new_pet;
 use petstore::representation::pet_json;
 use petstore::store::postgres::{DatabaseUrl, Options, Postgres};
 use petstore::store::{Store, StoredResponse, WriteKey};
 use testkit::postgres::{self, OpenTransaction, query, sessions};
-use testkit::{Request, TIMEOUT, within};
+use testkit::{Request, TIMEOUT, until, within};
 
-use crate::service::{HELLO, LARGEST, NOW, REMOVAL, REX, Service, Setup};
+use crate::service::{HELLO, LARGEST, NOW, OPERATOR, REMOVAL, REX, Service, Setup};
 
 const MIMI: &str = r#"{"name":"Mimi","categoryId":3}"#;
 const DAY: Duration = Duration::from_hours(24);
@@ -202,6 +202,39 @@ fn order_steps_are_replayed_but_rejections_are_not() {
         let (status, replayed, _) = ask("", "b", rex).await;
         assert_eq!((status, replayed), (201, false), "the animal is available again, and the 409 was not stored");
         assert_eq!(ask("", "a", rex).await, (201, true, placed), "the response is that of the time of the request");
+    });
+}
+
+#[test]
+fn replay_needs_the_permission_of_now() {
+    Service::with_pets_on_every_database(2, async |service| {
+        let (_, carol) = service.another_account("carol@example.com").await;
+        let (_, reading) = service.reading_key(service.account).await;
+        assert_eq!(service.order(&carol, 1).send().await.status(), 201);
+        assert_eq!(service.order(&service.key, 2).send().await.status(), 201);
+        let ask = async |key: &str, order, step| {
+            let answer = service.step(key, order, step).header("idempotency-key", "a").send().await;
+            (answer.status(), answer.is_replayed())
+        };
+        let steps = [(1, "approve"), (1, "cancel"), (2, "cancel")];
+        for is_replayed in [false, true] {
+            for (order, step) in steps {
+                let key = if (order, step) == (2, "cancel") { "b" } else { "a" };
+                let answer = service.step(&service.key, order, step).header("idempotency-key", key).send().await;
+                assert_eq!((answer.status(), answer.is_replayed()), (200, is_replayed), "{order} {step}");
+            }
+        }
+        assert_eq!(ask(&reading, 1, "cancel").await, (403, false), "a key that only reads");
+        assert_eq!(ask(&carol, 1, "approve").await, (403, false), "the key belongs to another account");
+
+        assert!(service.store.set_role(service.account, Role::Customer, OPERATOR).await.unwrap());
+        until(async || ask(&service.key, 1, "approve").await == (403, false)).await;
+        assert_eq!(ask(&service.key, 1, "cancel").await, (404, false), "the order of another account");
+        let own = service.step(&service.key, 2, "cancel").header("idempotency-key", "b").send().await;
+        assert_eq!((own.status(), own.is_replayed()), (200, true));
+
+        assert!(service.store.set_role(service.account, Role::Staff, OPERATOR).await.unwrap());
+        until(async || ask(&service.key, 1, "cancel").await == (200, true)).await;
     });
 }
 
