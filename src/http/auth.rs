@@ -32,8 +32,8 @@ pub struct Caller<'r> {
     pub is_read_only: bool,
     /// The preferences of the key, on staging.
     pub preferences: Option<Arc<Preferences>>,
-    /// The beginning of the body that the operation has read, on staging.
-    pub body: Vec<u8>,
+    /// The beginning of the body that the operation has read, on staging. `None` if it has read none.
+    pub body: Option<Vec<u8>>,
     /// `None` unless the request got a simulation.
     pub simulated: Option<Box<Simulated>>,
 }
@@ -49,7 +49,7 @@ impl<'r> Caller<'r> {
             quota: None,
             is_read_only: false,
             preferences: None,
-            body: Vec::new(),
+            body: None,
             simulated: None,
         }
     }

@@ -34,14 +34,14 @@ impl<'r> Call<'r> {
         caller: &mut Caller<'_>,
     ) -> Result<Self, ApiError> {
         let account = caller.admit(api, operation, &head.headers).await?;
-        input::check_declared_body(&head.headers)?;
-        let body = match *operation.method() {
-            Method::POST => {
-                let copy = api.account_requests.keeps_all.then_some(&mut caller.body);
-                input::read_json(head, body, copy).await?
-            }
-            _ => String::new(),
+        let is_chunked = input::check_declared_body(&head.headers)?;
+        let takes_body = *operation.method() == Method::POST;
+        let copy = api.account_requests.keeps_all.then(|| caller.body.insert(Vec::new()));
+        let bytes = match takes_body || is_chunked {
+            true => input::read(&head.headers, body, is_chunked, copy).await?,
+            false => Vec::new(),
         };
+        let body = if takes_body { input::json_text(head, bytes)? } else { String::new() };
         Ok(Self { api, operation, account, role: caller.role, head, body })
     }
 

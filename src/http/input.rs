@@ -5,7 +5,7 @@ use std::iter;
 
 use axum::BoxError;
 use axum::body::HttpBody;
-use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
+use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, TRANSFER_ENCODING};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue};
 use bytes::Bytes;
@@ -25,14 +25,8 @@ pub trait RequestBody: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + Un
 
 impl<B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + Unpin + 'static> RequestBody for B {}
 
-/// Reads the JSON text of an operation's body. Such an operation has no query parameters. The beginning of the body is added
-/// to `copy` as it arrives.
-pub async fn read_json(
-    head: &Parts,
-    body: &mut impl RequestBody,
-    copy: Option<&mut Vec<u8>>,
-) -> Result<String, ApiError> {
-    let bytes = read(body, copy).await?;
+/// Returns the JSON text of an operation's body. Such an operation has no query parameters.
+pub fn json_text(head: &Parts, bytes: Vec<u8>) -> Result<String, ApiError> {
     parameters(head.uri.query(), [])?;
     String::from_utf8(bytes).map_err(|_| ApiError::new(Code::InvalidJson, "The body is not UTF-8."))
 }
@@ -90,19 +84,18 @@ fn unknown_parameter(name: &str, known: &[&str]) -> ApiError {
 }
 
 /// Rejects bodies by their headers, before they are read. Called for every operation, because any request may have a
-/// body.
-pub fn check_declared_body(headers: &HeaderMap) -> Result<(), ApiError> {
+/// body. Returns whether it is in chunks: [`read`] checks those, because there may be none. Proxies that receive HTTP/2
+/// announce chunks for requests without content.
+pub fn check_declared_body(headers: &HeaderMap) -> Result<bool, ApiError> {
     let declared = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
-    let has_body = match declared {
-        Some(length) if length > MAX_BODY as u64 => return Err(too_large()),
-        Some(length) => length > 0,
-        None => headers.contains_key(TRANSFER_ENCODING),
-    };
-    if !has_body {
-        return Ok(());
+    match declared {
+        Some(length) if length > MAX_BODY as u64 => Err(too_large()),
+        Some(0) => Ok(false),
+        None if !headers.contains_key(TRANSFER_ENCODING) => Ok(false),
+        // A client that waits for permission to send a body has one (RFC 9110, section 10.1.1).
+        None if !headers.contains_key(EXPECT) => Ok(true),
+        _ => check_media_type(headers).map(|()| false),
     }
-    check_content_coding(headers)?;
-    check_media_type(headers)
 }
 
 /// Rejects bodies with a content coding. `identity` means that there is none (RFC 9110, section 8.4.1).
@@ -116,9 +109,10 @@ fn check_content_coding(headers: &HeaderMap) -> Result<(), ApiError> {
     })
 }
 
-/// Rejects media types other than `application/json`. Parameters are allowed, and a charset must be UTF-8 (RFC 9110,
-/// section 8.3.1).
+/// Rejects content codings, and media types other than `application/json`. Parameters are allowed, and a charset must be
+/// UTF-8 (RFC 9110, section 8.3.1).
 fn check_media_type(headers: &HeaderMap) -> Result<(), ApiError> {
+    check_content_coding(headers)?;
     let mut types = headers.get_all(CONTENT_TYPE).iter();
     let is_json = match (types.next(), types.next()) {
         (Some(only), None) => only == "application/json" || only.to_str().is_ok_and(is_json),
@@ -145,7 +139,13 @@ fn is_json(content_type: &str) -> bool {
         })
 }
 
-async fn read(body: &mut impl RequestBody, mut copy: Option<&mut Vec<u8>>) -> Result<Vec<u8>, ApiError> {
+/// Reads a body, and checks its media type if it `is_chunked`. Its beginning is added to `copy` as it arrives.
+pub async fn read(
+    headers: &HeaderMap,
+    body: &mut impl RequestBody,
+    is_chunked: bool,
+    mut copy: Option<&mut Vec<u8>>,
+) -> Result<Vec<u8>, ApiError> {
     let mut bytes = Vec::new();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| match error.into().downcast::<BodyTimeout>() {
@@ -156,6 +156,9 @@ async fn read(body: &mut impl RequestBody, mut copy: Option<&mut Vec<u8>>) -> Re
         if let Some(data) = frame.data_ref() {
             if let Some(copy) = &mut copy {
                 copy.extend_from_slice(&data[..data.len().min(COPIED - copy.len())]);
+            }
+            if is_chunked && bytes.is_empty() {
+                check_media_type(headers)?;
             }
             if bytes.len() + data.len() > MAX_BODY {
                 return Err(too_large());

@@ -41,9 +41,11 @@ impl RecordedRequest {
         let line = format!("{} {}", head.method, head.uri.path_and_query().map_or("/", |target| target.as_str()));
         let exchange = api.account_requests.keeps_all.then(|| {
             let answer = if head.method == Method::HEAD { &[][..] } else { &answer };
-            let shown = if is_json(&caller.body) { &caller.body } else { NOT_JSON.as_bytes() };
+            let read = caller.body.as_deref();
+            let shown = read.unwrap_or_default();
+            let shown = if is_json(shown) { shown } else { NOT_JSON.as_bytes() };
             let mut bodies = [shown, answer].map(|body| Text::of(body, SHOWN));
-            bodies[0].is_cut |= is_longer(&head.headers, caller.body.len());
+            bodies[0].is_cut |= is_longer(&head.headers, read.map(<[u8]>::len));
             Exchange {
                 request_head: Text::of_head(&format!("{line} {:?}", head.version), &head.headers),
                 response_head: Text::default(),
@@ -126,9 +128,10 @@ fn is_json(body: &[u8]) -> bool {
 }
 
 /// Returns whether a request has more of its body than was read. An error may be sent before.
-fn is_longer(headers: &HeaderMap, read: usize) -> bool {
+fn is_longer(headers: &HeaderMap, read: Option<usize>) -> bool {
     let declared = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
-    declared.map_or(read == 0 && headers.contains_key(TRANSFER_ENCODING), |length| length > read)
+    let is_unread = || read.is_none() && headers.contains_key(TRANSFER_ENCODING);
+    declared.map_or_else(is_unread, |length| length > read.unwrap_or_default())
 }
 
 impl Sender {

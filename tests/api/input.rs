@@ -124,6 +124,36 @@ async fn body_must_be_a_json_object() {
     assert_eq!(service.get("/v1/pets").await.json(), json!([]));
 }
 
+/// Proxies that receive HTTP/2 announce a body in chunks even for requests without one.
+#[tokio::test]
+async fn body_announced_in_chunks_may_be_empty() {
+    let service = Service::with_pets(1).await;
+    assert_eq!(service.order(&service.key, 1).send().await.status(), 201);
+    let send = async |method: &str, path: &str, body: &str, content_type: &str| {
+        let key = &service.key;
+        let head =
+            format!("host: x\r\nauthorization: Bearer {key}\r\n{content_type}transfer-encoding: chunked\r\n\r\n");
+        let next = "GET /livez HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+        let requests = format!("{method} {path} HTTP/1.1\r\n{head}{body}0\r\n\r\n{next}");
+        let answers = testkit::raw(service.store_address, requests.as_bytes()).await;
+        (answers[9..12].to_owned(), answers.matches("HTTP/1.1 ").count())
+    };
+    for (method, path, status, answers) in [
+        ("GET", "/v1/pets?limit=1", "200", 2),
+        ("HEAD", "/v1/pets", "200", 2),
+        ("GET", "/v1/pets/1", "200", 2),
+        ("GET", "/v1/store/orders/1", "200", 2),
+        ("POST", "/v1/store/orders/1/approve", "200", 2),
+        ("POST", "/v1/store/orders/1/cancel", "200", 2),
+        ("POST", "/v1/pets", "400", 2),
+    ] {
+        assert_eq!(send(method, path, "", "").await, (status.to_owned(), answers), "{method} {path}");
+        assert_eq!(send(method, path, "2\r\n{}\r\n", "").await, ("415".to_owned(), 1), "{method} {path}");
+    }
+    let json = send("GET", "/v1/pets", "2\r\n{}\r\n", "content-type: application/json\r\n").await;
+    assert_eq!(json, ("200".to_owned(), 2));
+}
+
 #[tokio::test]
 async fn missing_field_is_named() {
     let service = Service::start().await;

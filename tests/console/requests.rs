@@ -326,6 +326,18 @@ fn account_deleted_elsewhere_leaves_no_requests() {
 }
 
 #[tokio::test]
+async fn empty_body_in_chunks_is_shown_as_complete() {
+    let (service, mut ada, key) = signed_in_with_key().await;
+    for (request, is_complete) in [("GET", true), ("POST", true), ("DELETE", false)] {
+        let head = format!("{request} /v1/pets HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {key}\r\n");
+        let request = head + "connection: close\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n";
+        testkit::raw(service.store_address, request.as_bytes()).await;
+        let page = latest(&mut ada).await;
+        assert_eq!(page.contains("id=\"curl\""), is_complete, "{page}");
+    }
+}
+
+#[tokio::test]
 async fn response_to_head_has_no_body() {
     let (service, mut ada, key) = signed_in_with_key().await;
     assert_eq!(service.request("HEAD", "/v1/pets/77").key(&key).send().await.status(), 404);
