@@ -16,8 +16,9 @@ use crate::server::HasFragment;
 /// The characters in `uri-host [ ":" port ]` (RFC 3986, section 3.2.2).
 const IN_HOST: [bool; 256] = table(b"-._~%!$&'()*+,;=:[]");
 
-/// Rejects requests with an ambiguous host, target or body length.
-pub fn check(request: &Parts, body: &impl HttpBody) -> Result<(), ApiError> {
+/// Rejects requests with an ambiguous host, target or body length. Replaces `Host` by the host of a target in absolute form
+/// (section 3.2.2).
+pub fn check(request: &mut Parts, body: &impl HttpBody) -> Result<(), ApiError> {
     let headers = &request.headers;
     let mut hosts = headers.get_all(HOST).iter();
     // Section 3.2: `Host` is required in HTTP/1.1, and unknown in HTTP/1.0.
@@ -32,10 +33,6 @@ pub fn check(request: &Parts, body: &impl HttpBody) -> Result<(), ApiError> {
     if request.extensions.get::<HasFragment>().is_some() {
         return Err(invalid("The target must not contain a fragment (`#…`)."));
     }
-    // Section 3.2.2 requires servers to accept targets in absolute form, which has a scheme.
-    if request.uri.scheme().is_some_and(|scheme| *scheme != Scheme::HTTP && *scheme != Scheme::HTTPS) {
-        return Err(invalid("A target in absolute form must begin with `http://` or `https://`."));
-    }
     if !body.is_end_stream() && headers.contains_key(TRANSFER_ENCODING) {
         let mut encodings = headers.get_all(TRANSFER_ENCODING).iter();
         let chunked = encodings.next().is_some_and(|encoding| encoding.as_bytes().eq_ignore_ascii_case(b"chunked"));
@@ -43,6 +40,14 @@ pub fn check(request: &Parts, body: &impl HttpBody) -> Result<(), ApiError> {
             return Err(invalid("`Transfer-Encoding` must be `chunked`, once and alone."));
         }
     }
+    // Section 3.2.2 requires servers to accept targets in absolute form, which has a scheme.
+    let Some(scheme) = request.uri.scheme() else { return Ok(()) };
+    let authority = request.uri.authority().filter(|_| *scheme == Scheme::HTTP || *scheme == Scheme::HTTPS);
+    let host =
+        authority.and_then(|it| HeaderValue::from_str(it.as_str()).ok()).filter(names_a_host).ok_or_else(|| {
+            invalid("A target in absolute form must begin with `http://` or `https://`, a host and perhaps a port.")
+        })?;
+    request.headers.insert(HOST, host);
     Ok(())
 }
 
@@ -82,8 +87,8 @@ mod tests {
     fn checked(version: Version, headers: &[(&str, &str)], body: &'static str) -> Result<(), ApiError> {
         let request = Request::builder().version(version);
         let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
-        let (head, ()) = request.body(()).unwrap().into_parts();
-        check(&head, &if body.is_empty() { Body::empty() } else { Body::from(body) })
+        let (mut head, ()) = request.body(()).unwrap().into_parts();
+        check(&mut head, &if body.is_empty() { Body::empty() } else { Body::from(body) })
     }
 
     #[test]
@@ -106,11 +111,16 @@ mod tests {
     #[test]
     fn only_http_targets_are_accepted() {
         let target = |uri: &str| {
-            let (head, ()) = Request::builder().uri(uri).header("host", "a").body(()).unwrap().into_parts();
-            check(&head, &Body::empty()).is_ok()
+            let (mut head, ()) = Request::builder().uri(uri).header("host", "a").body(()).unwrap().into_parts();
+            check(&mut head, &Body::empty()).ok().map(|()| head.headers[HOST].to_str().unwrap().to_owned())
         };
-        assert!(target("/livez") && target("*") && target("http://a/livez") && target("HTTPS://a/livez"));
-        assert!(!target("ftp://a/livez") && !target("ws://a/livez") && !target("httpx://a/livez"));
+        for uri in ["/livez", "*", "http://a/livez", "HTTPS://a/livez"] {
+            assert_eq!(target(uri).as_deref(), Some("a"), "{uri}");
+        }
+        assert_eq!(target("http://shop.example:8080/livez").as_deref(), Some("shop.example:8080"));
+        for uri in ["ftp://a/livez", "ws://a/livez", "httpx://a/livez", "http://user@a/livez"] {
+            assert_eq!(target(uri), None, "{uri}");
+        }
     }
 
     #[test]

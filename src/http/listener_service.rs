@@ -105,7 +105,8 @@ impl ListenerService {
         request: Request<B>,
         peer: IpAddr,
     ) -> impl Future<Output = Option<Response<Sent>>> + Send {
-        let (head, mut body) = request.into_parts();
+        let (mut head, mut body) = request.into_parts();
+        let framed = framing::check(&mut head, &body);
         async move {
             let api = &self.api;
             let target = Target::of(self.listener, &head.method, head.uri.path());
@@ -114,7 +115,7 @@ impl ListenerService {
             let arrival = Arrival { peer, request_id: request_id(&head.headers) };
             let mut caller = Caller::unknown(&arrival);
             let mut recorded = None;
-            let mut response = match self.route(&head, &body, target) {
+            let mut response = match self.route(&head, framed, target) {
                 Route::Answered(response) => {
                     if self.listener != Listener::Ops {
                         // A database that hangs must not delay the response.
@@ -172,8 +173,8 @@ impl ListenerService {
     }
 
     /// Decides who responds to a request.
-    fn route(&self, head: &Parts, body: &impl RequestBody, target: Target) -> Route {
-        if let Err(unclear) = framing::check(head, body) {
+    fn route(&self, head: &Parts, framed: Result<(), ApiError>, target: Target) -> Route {
+        if let Err(unclear) = framed {
             return Route::answered(unclear.answer());
         }
         if let Some(cors) = &self.cors

@@ -74,6 +74,16 @@ async fn document_is_not_made_anew_for_each_host() {
 }
 
 #[tokio::test]
+async fn host_of_an_absolute_target_replaces_the_header() {
+    let service = service().await;
+    for (target, host) in [("http://pets.test:9090", "pets.test:9090"), ("", "shop.test")] {
+        let request = format!("GET {target}/openapi.json HTTP/1.1\r\nhost: shop.test\r\nconnection: close\r\n\r\n");
+        let answer = testkit::raw(service.store_address, request.as_bytes()).await;
+        assert!(answer.contains(&format!("\"http://{host}/v1\"")), "{target}: {answer}");
+    }
+}
+
+#[tokio::test]
 async fn host_with_other_characters_is_not_repeated() {
     let service = service().await;
     let own = format!("http://127.0.0.1:{}/v1", service.store_address.port());
