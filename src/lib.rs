@@ -14,6 +14,7 @@ pub mod console;
 pub mod domain;
 pub mod http;
 mod http_client;
+mod redaction;
 pub mod regular_file;
 pub mod relay;
 pub mod representation;

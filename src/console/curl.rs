@@ -3,7 +3,7 @@
 use super::sample_request::shell_quoted;
 use crate::http::recorded_request::Exchange;
 use crate::http::recording::NOT_JSON;
-use crate::http::redaction::HIDDEN;
+use crate::redaction::HIDDEN;
 
 /// Headers that curl writes itself, or that proxies add, and the id, which must be new.
 const OMITTED: [&str; 13] = [

@@ -6,9 +6,9 @@ use axum::http::header::FORWARDED;
 use axum::http::{HeaderMap, HeaderValue};
 
 use super::forwarded::{parse_address, parse_forwarded};
-use super::redaction::redacted;
 use crate::config::Network;
 use crate::domain::{Actor, Email, Timestamp};
+use crate::redaction::redacted;
 
 const X_FORWARDED_FOR: &str = "x-forwarded-for";
 

@@ -35,7 +35,6 @@ pub(crate) mod preferences;
 pub mod rate_limit;
 pub(crate) mod recorded_request;
 pub(crate) mod recording;
-pub(crate) mod redaction;
 pub mod request_history;
 mod request_id;
 mod request_telemetry;

@@ -7,9 +7,9 @@ use axum::http::StatusCode;
 use axum::http::header::HeaderMap;
 
 use super::operations::Operation;
-use super::redaction::{HIDDEN, is_secret, redacted};
 use crate::config::Listener;
 use crate::domain::{AccountId, KeyId, Timestamp};
+use crate::redaction::{HIDDEN, is_secret, redacted};
 
 /// Maximum size in bytes of each head and body that is kept.
 pub const SHOWN: usize = 16 * 1024;

@@ -88,6 +88,24 @@ async fn request_log_names_the_client() {
 }
 
 #[tokio::test]
+async fn keys_that_clients_send_elsewhere_are_hidden() {
+    let folder = Folder::with_account();
+    let (key, server) = (folder.key(), folder.serve("serve --log-requests"));
+    let encoded = key.replace('_', "%5F");
+    let request = Request::new(server.address("store"), "GET", &format!("/v1/{key}/{encoded}"));
+    let request = request.header("x-request-id", &format!("a-{key}")).header("user-agent", &format!("\"{key}\" b"));
+    let answer = request.send().await;
+    assert_eq!(answer.header("x-request-id"), Some(format!("a-{key}").as_str()), "the client gets its own id");
+
+    let line = server.logged("request");
+    assert_eq!(line["request_id"], "a-pet_live_[hidden]");
+    assert_eq!(line["path"], "/v1/pet_live_[hidden]/pet%5Flive%5F[hidden]");
+    assert_eq!(line["user_agent"], "\"pet_live_[hidden]\" b");
+    let log = server.end_by(Signal::TERM).stderr;
+    assert!(!log.contains(&key["pet_live_".len()..]), "{log}");
+}
+
+#[tokio::test]
 async fn control_characters_of_clients_are_escaped() {
     let (_folder, server) = Folder::serving("serve --log-requests");
     let request = "GET /é\u{9b}31m\u{85} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";

@@ -57,8 +57,9 @@ async fn request_is_a_span_of_its_callers_trace() {
     let environment = [("OTEL_SERVICE_NAME", "shop"), ("OTEL_EXPORTER_OTLP_HEADERS", "api-key=s3cret")];
     let (shop, server) = serve(&collector.url(), "", &environment);
 
-    let request = traced(&server, "/v1/pets?limit=3", true).key(&shop.key).header("x-request-id", "mine");
-    request.header("user-agent", "test").header("tracestate", "a=b").send().await;
+    let request = traced(&server, "/v1/pets?limit=3", true).key(&shop.key);
+    let request = request.header("x-request-id", &format!("mine-{}", shop.key)).header("user-agent", &shop.key);
+    request.header("tracestate", "a=b").send().await;
     let mut body = collector.export().await.body;
 
     let resource = &mut body["resourceSpans"][0];
@@ -85,10 +86,10 @@ async fn request_is_a_span_of_its_callers_trace() {
         {"key":"url.scheme","value":{"stringValue":"http"}}
         {"key":"url.path","value":{"stringValue":"/v1/pets"}}
         {"key":"network.protocol.version","value":{"stringValue":"1.1"}}
-        {"key":"user_agent.original","value":{"stringValue":"test"}}
+        {"key":"user_agent.original","value":{"stringValue":"pet_live_[hidden]"}}
         {"key":"http.route","value":{"stringValue":"/v1/pets"}}
         {"key":"http.response.status_code","value":{"intValue":"200"}}
-        {"key":"http.response.header.x-request-id","value":{"arrayValue":{"values":[{"stringValue":"mine"}]}}}
+        {"key":"http.response.header.x-request-id","value":{"arrayValue":{"values":[{"stringValue":"mine-pet_live_[hidden]"}]}}}
     "#]]
     .assert_eq(&shown);
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 
+use crate::redaction::without_keys;
 use crate::telemetry::metrics::Counter;
 
 /// Maximum size of the queue. Lines that do not fit are dropped.
@@ -53,7 +54,8 @@ pub struct Stderr;
 
 impl Write for Stderr {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let shown = escape_controls(line);
+        let line_without_keys = without_keys(line);
+        let shown = escape_controls(&line_without_keys);
         if QUEUE.is_used.load(Ordering::Acquire) {
             QUEUE.push(&shown);
         } else {

@@ -8,6 +8,7 @@ use axum::http::Version;
 use serde_json::{Value, json};
 
 use super::{End, Span};
+use crate::redaction::without_keys;
 
 /// The methods that the specification lists. Others become `_OTHER`, because clients may invent them.
 const METHODS: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
@@ -26,9 +27,9 @@ pub fn resource(attributes: &[(String, String)]) -> Value {
 pub fn request(resource: &Value, spans: &[Span]) -> Vec<u8> {
     let spans: Vec<_> = spans.iter().map(span).collect();
     let scope = json!({ "name": "petstore", "version": env!("CARGO_PKG_VERSION") });
-    json!({ "resourceSpans": [{ "resource": resource, "scopeSpans": [{ "scope": scope, "spans": spans }] }] })
-        .to_string()
-        .into_bytes()
+    let body =
+        json!({ "resourceSpans": [{ "resource": resource, "scopeSpans": [{ "scope": scope, "spans": spans }] }] });
+    without_keys(body.to_string().as_bytes()).into_owned()
 }
 
 fn span(span: &Span) -> Value {
