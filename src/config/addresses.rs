@@ -14,9 +14,10 @@ use crate::domain::Invalid;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BaseUrl {
     url: String,
-    /// The port, if the listener is bound to every address of the machine (`0.0.0.0` or `[::]`). Only the clients then
-    /// know the host by which they reach it, so `url` has the loopback address, which works on this machine.
-    port_at_any_host: Option<u16>,
+    /// The address of the listener, if `url` was not configured. If it is every address of the machine (`0.0.0.0` or
+    /// `[::]`), only the clients know the host by which they reach it, so `url` has the loopback address, which works on
+    /// this machine.
+    bound: Option<SocketAddr>,
 }
 
 impl BaseUrl {
@@ -36,20 +37,17 @@ impl BaseUrl {
                 "a base URL is http:// or https://, a host and an optional path, and ends in /v1".into(),
             ));
         }
-        Ok(Self { url: text.to_owned(), port_at_any_host: None })
+        Ok(Self { url: text.to_owned(), bound: None })
     }
 
     /// Returns the base URL of a listener without a configured one.
     pub fn of_bound(scheme: &Scheme, address: SocketAddr) -> Self {
-        Self {
-            url: format!("{scheme}://{}/v1", reachable(address)),
-            port_at_any_host: address.ip().is_unspecified().then_some(address.port()),
-        }
+        Self { url: format!("{scheme}://{}/v1", reachable(address)), bound: Some(address) }
     }
 
     /// Returns whether only the clients know the host by which they reach the listener.
     pub fn is_at_any_host(&self) -> bool {
-        self.port_at_any_host.is_some()
+        self.bound.is_some_and(|address| address.ip().is_unspecified())
     }
 
     pub fn is_https(&self) -> bool {
@@ -139,25 +137,27 @@ impl Addresses {
     }
 
     /// Returns the addresses by which the client of a request to `listener` reaches the service. A listener that is bound to
-    /// every address and has no configured base URL gets the host in `Host`.
+    /// every address and has no configured base URL gets the host in `Host`, as does one that is bound to the loopback if
+    /// that is `localhost`.
     ///
     /// A cached response that depends on `Host` does not reach clients of other hosts, because `Host` is part of the
     /// cache key (RFC 9111, section 2).
     pub fn reached_by(self: &Arc<Self>, listener: Listener, request: &HeaderMap) -> Arc<Self> {
-        let any_host = self.base_url.is_at_any_host() || self.messages_base_url.is_at_any_host();
-        let Some(authority) = any_host.then(|| named_host(request)).flatten() else { return Arc::clone(self) };
+        let Some(authority) = named_host(request) else { return Arc::clone(self) };
+        let is_localhost = authority.host().eq_ignore_ascii_case("localhost");
+        let is_at_host = |bound: &SocketAddr| bound.ip().is_unspecified() || is_localhost && bound.ip().is_loopback();
         let mut reached = Self::clone(self);
         for (of, base) in
             [(Listener::Store, &mut reached.base_url), (Listener::Messages, &mut reached.messages_base_url)]
         {
-            match base.port_at_any_host {
+            match base.bound.filter(is_at_host) {
                 // The port is that of the request, because a container's host may map ports.
                 Some(_) if of == listener => base.url = format!("{}://{authority}/v1", self.scheme),
-                Some(port) => base.url = format!("{}://{}:{port}/v1", self.scheme, authority.host()),
+                Some(bound) => base.url = format!("{}://{}:{}/v1", self.scheme, authority.host(), bound.port()),
                 None => {}
             }
         }
-        Arc::new(reached)
+        if reached == **self { Arc::clone(self) } else { Arc::new(reached) }
     }
 }
 

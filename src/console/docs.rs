@@ -42,14 +42,14 @@ struct Deprecations<'a> {
 }
 
 /// Redirects to the API's own address if the page was opened by another name: a browser at `localhost` continues at
-/// `127.0.0.1`. The reference calls the API from its own origin, and a session belongs to one host.
+/// `127.0.0.1` or `[::1]`, because a session belongs to one host. Not with TLS, whose certificate may name only `localhost`.
 pub fn at_own_address(addresses: &Addresses, uri: &Uri, request: &HeaderMap) -> Option<Response> {
     let address = &addresses.base_url;
     if address.is_at_any_host() {
         return None;
     }
     let port = request.get(HOST)?.to_str().ok()?.strip_prefix("localhost")?;
-    let is_ours = address.origin() == format!("http://127.0.0.1{port}");
+    let is_ours = ["127.0.0.1", "[::1]"].iter().any(|host| address.origin() == format!("http://{host}{port}"));
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
     is_ours.then(|| Redirect::temporary(&format!("{}{path}", address.root())).into_response())
 }

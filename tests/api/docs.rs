@@ -1,6 +1,10 @@
 //! The API reference's pages and files.
 
-use crate::service::Service;
+use petstore::config::BaseUrl;
+use testkit::Request;
+
+use crate::service::{Service, Setup};
+use crate::transport::Transport;
 
 #[tokio::test]
 async fn reference_loads_nothing_from_other_hosts() {
@@ -41,5 +45,36 @@ async fn page_opened_by_another_name_redirects_to_the_api_host() {
         let page = service.request("GET", path).host(&host).send().await;
         assert_eq!(page.status(), if location.is_some() { 307 } else { 200 }, "{host} {path}");
         assert_eq!(page.header("location"), location.as_deref(), "{host} {path}");
+    }
+    let six =
+        Service::start_with(Setup { base_url: BaseUrl::parse("http://[::1]:1/v1").ok(), ..Setup::default() }).await;
+    let page = six.request("GET", "/docs").host("localhost:1").send().await;
+    assert_eq!((page.status(), page.header("location")), (307, Some("http://[::1]:1/docs")));
+}
+
+/// A certificate may name only `localhost`, so there is no redirect.
+#[tokio::test]
+async fn reference_opened_at_localhost_with_tls_calls_localhost() {
+    let transport = Transport::tls(|_| {}).await;
+    let service = &transport.service;
+    let (store, messages) = (service.store_address.port(), service.messages_address.port());
+    let host = format!("localhost:{store}");
+    let get = async |path: &str| transport.send(service.request("GET", path).host(&host)).await;
+    let document = get("/openapi.json").await.json();
+    assert_eq!(document["servers"][0]["url"], format!("https://{host}/v1"));
+    let url = format!("https://localhost:{messages}/v1");
+    assert_eq!(document["paths"]["/messages"]["servers"][0]["url"], url);
+    let reference = get("/docs").await;
+    let policy = format!("connect-src 'self' https://{host} https://localhost:{messages};");
+    assert!(reference.status() == 200 && reference.shown().contains(&policy), "{}", reference.shown());
+
+    let origin = format!("https://{host}");
+    for (host, is_allowed) in [("localhost", true), ("evil.test", false)] {
+        let preflight = Request::new(service.messages_address, "OPTIONS", "/v1/messages");
+        let preflight = preflight.host(&format!("{host}:{messages}")).header("origin", &origin);
+        let preflight = preflight.header("access-control-request-method", "POST");
+        let answer = preflight.send_over(transport.connect_to(service.messages_address).await).await;
+        let allowed = answer.header("access-control-allow-origin");
+        assert_eq!(allowed, is_allowed.then_some(&*origin), "{host}");
     }
 }
