@@ -1,10 +1,8 @@
 //! TLS for servers (`server::tls`) and clients (PostgreSQL, the relay, the trace collector, `petstore healthcheck`).
 
 use std::fmt::Display;
-use std::path::Path;
-use std::sync::{Arc, mpsc};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use std::{fs, thread};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
@@ -36,22 +34,6 @@ impl TimeProvider for Time {
     fn current_time(&self) -> Option<UnixTime> {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Some(UnixTime::since_unix_epoch(since))
-    }
-}
-
-/// Maximum time to read a file when the process starts.
-const READ_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Reads a file when the process starts. Gives up after 5 s. Otherwise, a mount that hangs would keep the process from
-/// stopping on SIGTERM.
-pub fn read_at_start(file: &Path) -> Result<Vec<u8>, String> {
-    let (done, content) = mpsc::channel();
-    let reader = thread::Builder::new().name("read".into());
-    let path = file.to_owned();
-    reader.spawn(move || done.send(fs::read(path))).map_err(|error| error.to_string())?;
-    match content.recv_timeout(READ_TIMEOUT) {
-        Ok(content) => content.map_err(|error| format!("{}: {error}", file.display())),
-        Err(_) => Err(format!("{} cannot be read within {READ_TIMEOUT:?}: check its mount", file.display())),
     }
 }
 

@@ -11,10 +11,11 @@ use super::{Failure, Outcome, backup, command, not_opened, print, serve, tell};
 use crate::app;
 use crate::config::{Common, File, ServiceSettings, settings, takes_list};
 use crate::domain::Deployment;
+use crate::regular_file::{START_TIMEOUT, in_time};
 use crate::relay::RelayUrl;
-use crate::store;
 use crate::store::postgres::{DatabaseUrl, Postgres};
 use crate::store::sqlite::{self, Sqlite};
+use crate::store::{self, StoreError};
 
 #[derive(Subcommand, Debug)]
 pub enum Config {
@@ -51,14 +52,16 @@ impl Check {
     fn run(self, common: &Common) -> Outcome {
         let service = &self.service;
         backup::check(service, common)?;
-        let stored = match &common.database_url {
-            Some(url) => serve::block_on(serve::runtime()?, Postgres::check_openable(url, common.require_standbys)),
-            None => {
-                refuse_standbys(common)?;
-                sqlite::check_access(&common.data_dir).and_then(|()| stored_in(&common.data_dir))
-            }
-        };
-        let stored = stored.map_err(|error| not_opened(common, error))?;
+        if common.database_url.is_none() {
+            refuse_standbys(common)?;
+        }
+        let (runtime, Common { data_dir, database_url, require_standbys, .. }) = (serve::runtime()?, common.clone());
+        let stored = in_time(move || match database_url {
+            Some(url) => serve::block_on(runtime, Postgres::check_openable(&url, require_standbys)),
+            None => sqlite::check_access(&data_dir).and_then(|()| stored_in(&data_dir)),
+        });
+        let late = || Err(StoreError::Unavailable(format!("it did not respond within {START_TIMEOUT:?}")));
+        let stored = stored.unwrap_or_else(late).map_err(|error| not_opened(common, error))?;
         let new = common.deployment.unwrap_or(Deployment::Production);
         if let (Some(stored), Some(expected)) = (stored, common.deployment)
             && stored != expected

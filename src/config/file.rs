@@ -6,6 +6,8 @@ use std::path::Path;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
+use crate::regular_file;
+
 /// A configuration file. Its values become the defaults of the flags with the same names.
 #[derive(Clone, Debug, Default)]
 pub struct File(HashMap<String, Vec<String>>);
@@ -13,7 +15,8 @@ pub struct File(HashMap<String, Vec<String>>);
 impl File {
     /// Reads the file. Fails if it is not TOML, or has a key that is not a setting of `command` or its subcommands.
     pub fn read(path: &Path, command: &Command) -> Result<Self, String> {
-        Self::parse(&std::fs::read_to_string(path).map_err(|error| error.to_string())?, command)
+        let text = regular_file::read_at_start(path).map_err(|error| error.to_string())?;
+        Self::parse(str::from_utf8(&text).map_err(|error| format!("is not UTF-8: {error}"))?, command)
     }
 
     /// Parses the text of a file, like [`File::read`].

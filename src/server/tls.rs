@@ -1,5 +1,6 @@
 //! The certificate of the listeners, reloaded when it changes.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +36,7 @@ impl Tls {
     /// Reads a certificate with its chain, and its private key. Fails if a file cannot be read or they do not match. Errors
     /// are for the operator.
     pub fn load(certificate: &Path, key: &Path) -> Result<Self, String> {
-        let loaded = Files::read(certificate, key, tls::read_at_start)?;
+        let loaded = Files::read(certificate, key, regular_file::read_at_start)?;
         let current = Mutex::new(Arc::new(loaded.config(certificate, key)?));
         Ok(Self(Arc::new(Shared { certificate: certificate.to_owned(), key: key.to_owned(), loaded, current })))
     }
@@ -90,8 +91,8 @@ impl Tls {
     /// Reads the files on a blocking thread, because the disk may be slow.
     async fn read(&self) -> Result<Files, String> {
         let shared = Arc::clone(&self.0);
-        let read = |file: &Path| regular_file::read(file).map_err(|error| format!("{}: {error}", file.display()));
-        let read = tokio::task::spawn_blocking(move || Files::read(&shared.certificate, &shared.key, read)).await;
+        let read = move || Files::read(&shared.certificate, &shared.key, regular_file::read);
+        let read = tokio::task::spawn_blocking(read).await;
         read.unwrap_or_else(|error| Err(error.to_string()))
     }
 }
@@ -104,7 +105,8 @@ struct Files {
 }
 
 impl Files {
-    fn read(certificate: &Path, key: &Path, read: fn(&Path) -> Result<Vec<u8>, String>) -> Result<Self, String> {
+    fn read(certificate: &Path, key: &Path, read: fn(&Path) -> io::Result<Vec<u8>>) -> Result<Self, String> {
+        let read = |file: &Path| read(file).map_err(|error| format!("{}: {error}", file.display()));
         Ok(Self { certificate: read(certificate)?, key: read(key)? })
     }
 

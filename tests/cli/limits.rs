@@ -41,6 +41,8 @@ const LIMITS: &str = r#"
     session of the console | 12 h | domain/session.rs | ABSOLUTE: Duration = Duration::from_hours(12);
     revoked key on SQLite, and on PostgreSQL if a notification is lost | 250 ms |
         http/api_key_cache.rs | WATCH: Duration = Duration::from_millis(250);
+    file that is read at the start, and the database in `config check` | 5 s → error |
+        regular_file.rs | START_TIMEOUT: Duration = Duration::from_secs(5);
     requests in flight at a stop | 30 s, after `drain-delay` → closed |
         server/mod.rs | DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
     connections of clients | `max-connections`, by default 65,536 file descriptors less a reserve → 503, with TLS closed |

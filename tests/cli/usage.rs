@@ -1,6 +1,7 @@
 //! Exit status 2 and a hint after wrong usage, 1 and one line with the reason after a failure.
 
 use expect_test::expect;
+use std::net::TcpListener;
 use testkit::{Folder, Process, petstore};
 
 const NO_DATABASE: &str =
@@ -210,6 +211,25 @@ fn database_or_backup_that_is_a_pipe_is_rejected() {
         );
     }
     folder.fails_to_serve("serve --listen 127.0.0.1:0", "petstore-data/petstore.db is not a regular file");
+}
+
+/// The commands would otherwise wait for ever.
+#[test]
+fn configuration_from_a_pipe_without_a_writer_is_rejected() {
+    let folder = Folder::new();
+    assert!(folder.program("mkfifo").arg("pipe").status().unwrap().success());
+    for flags in ["--config pipe", "--tls-cert pipe --tls-key pipe"] {
+        let refused = folder.run(&format!("config check {flags}"));
+        assert!(refused.stderr.ends_with("pipe: cannot be read within 5s: check its mount or pipe\n"), "{refused:?}");
+    }
+}
+
+#[test]
+fn config_check_does_not_wait_for_a_silent_database() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("postgres://ada@{}/shop", silent.local_addr().unwrap());
+    let ended = Folder::new().run(&format!("config check --database-url {url}")).shown();
+    assert_eq!(ended, format!("exit 1\nerror: cannot open the database {url}: it did not respond within 5s\n"));
 }
 
 /// Without the lock, two commands could replace the database at once.

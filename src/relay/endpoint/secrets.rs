@@ -12,7 +12,7 @@ use tokio::signal::unix::Signal;
 use tokio::task::spawn_blocking;
 
 use crate::domain::MessageId;
-use crate::{regular_file, tls};
+use crate::regular_file;
 
 /// Secrets that change with their file. Cheap to clone.
 #[derive(Clone)]
@@ -27,7 +27,8 @@ struct Key(Vec<u8>);
 impl Secrets {
     /// Reads a file with one secret per line. Errors are for the operator and quote no part of the file.
     pub fn load(file: &Path) -> Result<Self, String> {
-        let keys = parse(&tls::read_at_start(file)?, file)?;
+        let read = regular_file::read_at_start(file).map_err(|error| format!("{}: {error}", file.display()))?;
+        let keys = parse(&read, file)?;
         Ok(Self { file: file.to_owned(), keys: Arc::new(Mutex::new(keys)) })
     }
 

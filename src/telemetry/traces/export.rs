@@ -15,6 +15,7 @@ use tokio_rustls::TlsConnector;
 use super::{Settings, Span, encode};
 use crate::backoff::Backoff;
 use crate::http_client::Client;
+use crate::regular_file;
 use crate::telemetry::metrics::Counter;
 use crate::tls::{self, Authorities};
 
@@ -140,7 +141,7 @@ impl Exporter {
 fn connector(settings: &Settings) -> Result<Option<TlsConnector>, String> {
     match (settings.endpoint.scheme_str(), &settings.certificate) {
         (Some("https"), Some(file)) => {
-            let pem = tls::read_at_start(Path::new(file))?;
+            let pem = regular_file::read_at_start(Path::new(file)).map_err(|error| format!("{file}: {error}"))?;
             let authorities = Authorities::new(tls::certificates(&pem, file)?);
             tls::connector(authorities.ok_or_else(|| format!("{file} has no usable certificate"))?, &[b"http/1.1"])
                 .map(Some)
