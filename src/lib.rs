@@ -23,3 +23,9 @@ pub mod store;
 pub mod telemetry;
 pub mod tls;
 pub mod workers;
+
+/// The commit that the program was built from, with `-dirty` if the checkout had changes. `build.rs` sets it.
+pub const COMMIT: &str = env!("COMMIT");
+
+/// The version and the commit.
+pub const BUILD: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("COMMIT"), ")");

@@ -60,7 +60,7 @@ The settings of the database and the log, such as --data-dir, are accepted befor
 
 /// An animal store as an HTTP and JSON service
 #[derive(Parser, Debug)]
-#[command(version, arg_required_else_help = true, max_term_width = 100, after_help = BEFORE)]
+#[command(version = crate::BUILD, arg_required_else_help = true, max_term_width = 100, after_help = BEFORE)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

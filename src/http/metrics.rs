@@ -54,8 +54,13 @@ fn build(api: &Api, out: &mut Exposition) {
         Store::Postgres(_) => "postgres",
     };
     let deployment = api.store.deployment();
-    let labels = [("version", env!("CARGO_PKG_VERSION")), ("database", database), ("deployment", deployment.as_str())];
-    out.gauge("petstore_build_info", "Always 1. The labels have the version, the database and the deployment.")
+    let labels = [
+        ("version", env!("CARGO_PKG_VERSION")),
+        ("commit", crate::COMMIT),
+        ("database", database),
+        ("deployment", deployment.as_str()),
+    ];
+    out.gauge("petstore_build_info", "Always 1. The labels have the build, the database and the deployment.")
         .sample(&labels, 1);
     out.gauge("petstore_draining", "1 while the process shuts down, otherwise 0.")
         .sample(&[], u8::from(api.is_draining()));

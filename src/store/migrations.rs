@@ -5,8 +5,10 @@
 use std::fmt;
 
 use super::{Result, StoreError};
+use crate::BUILD;
 
-pub const READ_HISTORY: &str = "SELECT version, name FROM schema_history ORDER BY version";
+/// Stores a migration's [`Migration::record`].
+pub const INSERT_RECORD: &str = "INSERT INTO meta (key, value) VALUES ($1, $2)";
 
 /// A numbered step of a database's schema. Its SQL never changes once it is released.
 #[derive(Clone, Debug)]
@@ -21,6 +23,8 @@ pub struct Migration {
 pub struct Applied {
     pub version: i32,
     pub name: String,
+    /// The value of [`Migration::record`]. `None` if it is not known.
+    pub record: Option<String>,
 }
 
 /// A migration's name, and whether a database has it.
@@ -34,12 +38,36 @@ impl Migration {
     pub const fn new(version: i32, name: &'static str, sql: &'static str) -> Self {
         Self { version, name, sql }
     }
+
+    /// A key of `meta` with its value: the checksum of the SQL in 8 digits, and the build that applies it.
+    pub fn record(&self) -> (String, String) {
+        (format!("V{}", self.version), format!("{:08x} {BUILD}", crc32fast::hash(self.sql.as_bytes())))
+    }
 }
 
 impl fmt::Display for Migration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&named(self.version, self.name))
     }
+}
+
+/// Rejects a database to which another build applied other SQL of the same name.
+pub fn refuse_other(known: &[Migration], history: &[Applied]) -> Result<()> {
+    for (migration, applied) in known.iter().zip(history) {
+        if applied.record.as_ref().is_some_and(|record| record.get(..8) != migration.record().1.get(..8)) {
+            return Err(other_build(applied.record.as_deref(), &format!("its migration {migration} is not the same")));
+        }
+    }
+    Ok(())
+}
+
+/// The error for a database of another build, with the record of one of its migrations if there is one.
+pub fn other_build(record: Option<&str>, difference: &str) -> StoreError {
+    let build = record.and_then(|record| record.get(9..)).map_or(String::new(), |build| format!(", {build}"));
+    StoreError::Failed(format!(
+        "the database is of another build of petstore{build}: {difference}; this program is {BUILD}: use the petstore that \
+         made the database, or restore a backup"
+    ))
 }
 
 /// Returns the migrations that a database with this history lacks. Fails unless the history is the beginning of
@@ -65,7 +93,8 @@ pub fn status(known: &[Migration], history: &[Applied]) -> Vec<MigrationStatus> 
     let status =
         |migration: &Migration| MigrationStatus { name: migration.to_string(), applied: migration.version <= applied };
     let later = history.iter().filter(|applied| applied.version > newest(known));
-    let later = later.map(|Applied { version, name }| MigrationStatus { name: named(*version, name), applied: true });
+    let later =
+        later.map(|Applied { version, name, .. }| MigrationStatus { name: named(*version, name), applied: true });
     known.iter().map(status).chain(later).collect()
 }
 
@@ -96,7 +125,7 @@ mod tests {
     ];
 
     fn applied(migration: &Migration) -> Applied {
-        Applied { version: migration.version, name: migration.name.to_owned() }
+        Applied { version: migration.version, name: migration.name.to_owned(), record: Some(migration.record().1) }
     }
 
     #[test]
@@ -120,6 +149,35 @@ mod tests {
         ] {
             let error = missing(&KNOWN, &history).unwrap_err().to_string();
             assert!(error.contains(found), "{error}");
+        }
+    }
+
+    #[test]
+    fn other_sql_of_the_same_name_is_rejected() {
+        let mut history: Vec<_> = KNOWN.iter().map(applied).collect();
+        history[0].record = None;
+        refuse_other(&KNOWN, &history).unwrap();
+        refuse_other(&KNOWN[..1], &history).expect("later migrations are unknown");
+
+        history[1].record = Some("00000000 0.0.9 (abc)".into());
+        let error = refuse_other(&KNOWN, &history).unwrap_err().to_string();
+        let known =
+            "the database is of another build of petstore, 0.0.9 (abc): its migration V2__second is not the same";
+        assert!(error.starts_with(known), "{error}");
+    }
+
+    /// Stores have them already.
+    #[test]
+    fn landed_migrations_are_unchanged() {
+        let landed = [
+            ("sqlite/V0001__store", "4950cc4f"),
+            ("sqlite/V0002__store_id", "a4c483d4"),
+            ("postgres/V0001__store", "2ac99cb4"),
+            ("postgres/V0002__store_id", "135ec221"),
+        ];
+        for (name, checksum) in landed {
+            let sql = std::fs::read(format!("{}/migrations/{name}.sql", env!("CARGO_MANIFEST_DIR"))).unwrap();
+            assert_eq!(format!("{:08x}", crc32fast::hash(&sql)), checksum, "{name}: add a migration instead");
         }
     }
 

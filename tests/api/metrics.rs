@@ -26,8 +26,9 @@ async fn only_the_operations_listener_serves_metrics() {
     let answer = service.metrics().await;
     assert_eq!(answer.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
     let build = format!(
-        r#"petstore_build_info{{version="{}",database="sqlite",deployment="staging"}}"#,
-        env!("CARGO_PKG_VERSION")
+        r#"petstore_build_info{{version="{}",commit="{}",database="sqlite",deployment="staging"}}"#,
+        env!("CARGO_PKG_VERSION"),
+        petstore::COMMIT
     );
     assert_eq!(answer.metric(&build), 1.0);
     assert!(answer.metric("process_resident_memory_bytes") > 1e6);

@@ -1,5 +1,7 @@
 //! `-h` and `--help` of every command.
 
+use std::process::Command;
+
 use expect_test::expect;
 use testkit::Folder;
 
@@ -128,6 +130,42 @@ fn help_shows_no_environment_values() {
 }
 
 #[test]
-fn version_is_that_of_the_package() {
-    assert_eq!(Folder::new().succeed("--version"), format!("petstore {}\n", env!("CARGO_PKG_VERSION")));
+fn version_names_the_commit() {
+    let version = Folder::new().succeed("--version");
+    let before = format!("petstore {} (", env!("CARGO_PKG_VERSION"));
+    let commit = version.strip_prefix(&before).and_then(|rest| rest.strip_suffix(")\n")).expect(&version);
+    let is_hash = |text: &str| text.len() == 12 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    assert!(commit == "unknown commit" || is_hash(commit.trim_end_matches("-dirty")), "{version}");
+}
+
+#[test]
+fn build_script_names_the_commit_of_a_checkout() {
+    let folder = Folder::new();
+    let script = folder.path("build-script");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/build.rs");
+    assert!(Command::new("rustc").args(["--edition=2024", source, "-o"]).arg(&script).status().unwrap().success());
+    let output = |command: &mut Command| {
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let git = |arguments: &[&str]| {
+        let identity = ["-c", "user.name=a", "-c", "user.email=a@example.com"];
+        output(folder.program("git").args(identity).args(arguments)).trim().to_owned()
+    };
+    let printed = |profile: &str| output(folder.program(&script).env("PROFILE", profile));
+    let archive = printed("release");
+    assert!(archive.starts_with("cargo::rustc-env=COMMIT=unknown commit\n"), "{archive}");
+
+    git(&["init", "-q"]);
+    folder.write("file", "1");
+    git(&["add", "file"]);
+    git(&["commit", "-qm", "first"]);
+    let head = git(&["rev-parse", "--short=12", "HEAD"]);
+    let first = printed("release");
+    assert!(first.starts_with(&format!("cargo::rustc-env=COMMIT={head}\n")), "{first}");
+    assert!(first.ends_with("cargo::rerun-if-changed=.git/logs/HEAD\n"), "the next commit runs it again: {first}");
+    assert!(!printed("debug").contains("HEAD"), "a commit alone compiles nothing");
+    folder.write("file", "2");
+    assert!(printed("debug").starts_with(&format!("cargo::rustc-env=COMMIT={head}-dirty\n")));
 }

@@ -11,13 +11,16 @@ use tokio_postgres::{Client, Error, Row};
 
 use super::error::describe;
 use crate::domain::Deployment;
-use crate::store::migrations::{self, Applied, Migration, MigrationStatus, READ_HISTORY};
+use crate::store::migrations::{self, Applied, INSERT_RECORD, Migration, MigrationStatus};
 use crate::store::{Result, StoreError, deployment};
 
 pub const MIGRATIONS: &[Migration] = &[
     Migration::new(1, "store", include_str!("../../../migrations/postgres/V0001__store.sql")),
     Migration::new(2, "store_id", include_str!("../../../migrations/postgres/V0002__store_id.sql")),
 ];
+
+const READ_HISTORY: &str = "SELECT version, name, (SELECT value FROM meta WHERE key = 'V' || version)
+    FROM schema_history ORDER BY version";
 
 /// Advisory lock held while a database is migrated: the bytes of "petstore".
 const LOCK: i64 = i64::from_be_bytes(*b"petstore");
@@ -37,8 +40,11 @@ pub struct Schema {
 }
 
 impl Schema {
+    /// Rejects a database of another build.
     pub async fn read(client: &Client) -> Result<Self> {
-        let Some(last) = history(client).await?.pop() else { return Ok(Self { applied: 0, oldest: 0 }) };
+        let mut history = history(client).await?;
+        migrations::refuse_other(MIGRATIONS, &history)?;
+        let Some(last) = history.pop() else { return Ok(Self { applied: 0, oldest: 0 }) };
         let oldest = client.query_one("SELECT value::int FROM meta WHERE key = 'oldest_schema'", &[]).await?;
         Ok(Self { applied: last.version, oldest: oldest.try_get(0)? })
     }
@@ -91,6 +97,8 @@ async fn apply(client: &mut Client, known: &[Migration], new: Option<Deployment>
             transaction.batch_execute(migration.sql).await?;
             let record = "INSERT INTO schema_history (version, name) VALUES ($1, $2)";
             transaction.execute(record, &[&migration.version, &migration.name]).await?;
+            let (key, value) = migration.record();
+            transaction.execute(INSERT_RECORD, &[&key, &value]).await?;
             if let (1, Some(new)) = (migration.version, new) {
                 transaction.execute(deployment::INSERT, &[&new.as_str()]).await?;
             }
@@ -105,7 +113,7 @@ async fn history(client: &Client) -> Result<Vec<Applied>> {
     if !client.query_one("SELECT to_regclass('schema_history') IS NOT NULL", &[]).await?.try_get(0)? {
         return Ok(Vec::new());
     }
-    let applied = |row: &Row| Ok(Applied { version: row.try_get(0)?, name: row.try_get(1)? });
+    let applied = |row: &Row| Ok(Applied { version: row.try_get(0)?, name: row.try_get(1)?, record: row.try_get(2)? });
     client.query(READ_HISTORY, &[]).await?.iter().map(applied).collect()
 }
 

@@ -4,7 +4,7 @@ use rusqlite::Connection;
 
 use super::{outbox, rows};
 use crate::domain::Deployment;
-use crate::store::migrations::{self, Applied, Migration, MigrationStatus, READ_HISTORY};
+use crate::store::migrations::{self, Applied, INSERT_RECORD, Migration, MigrationStatus};
 use crate::store::{Result, StoreError, deployment};
 
 pub const MIGRATIONS: &[Migration] = &[
@@ -12,10 +12,12 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration::new(2, "store_id", include_str!("../../../migrations/sqlite/V0002__store_id.sql")),
 ];
 
-/// Applies the migrations that the database lacks. Rejects a database that is newer than this program, or whose
-/// history diverges from it, without a change. `new` is the deployment of a new database.
+const READ_HISTORY: &str = "SELECT version, name FROM schema_history ORDER BY version";
+
+/// Applies the migrations that the database lacks. Rejects a database that [`refuse_other`] rejects, or whose history
+/// diverges from this program's, without a change. `new` is the deployment of a new database.
 pub fn run(conn: &mut Connection, new: Option<Deployment>) -> Result<()> {
-    refuse_newer(conn)?;
+    refuse_other(conn)?;
     apply(conn, MIGRATIONS, new)
 }
 
@@ -27,6 +29,7 @@ fn apply(conn: &mut Connection, known: &[Migration], new: Option<Deployment>) ->
             transaction.execute_batch(migration.sql)?;
             let record = "INSERT INTO schema_history (version, name) VALUES (?1, ?2)";
             transaction.execute(record, (migration.version, migration.name))?;
+            transaction.execute(INSERT_RECORD, migration.record())?;
             if let (1, Some(new)) = (migration.version, new) {
                 transaction.execute(deployment::INSERT, [new.as_str()])?;
             }
@@ -42,12 +45,12 @@ fn history(conn: &Connection) -> Result<Vec<Applied>> {
     if !has_history(conn)? {
         return Ok(Vec::new());
     }
-    rows::all(conn, READ_HISTORY, [], |row| Ok(Applied { version: row.get(0)?, name: row.get(1)? }))
+    rows::all(conn, READ_HISTORY, [], |row| Ok(Applied { version: row.get(0)?, name: row.get(1)?, record: None }))
 }
 
 /// Rejects a database that lacks a migration, or has one that this program does not know.
 pub fn require_current(conn: &Connection) -> Result<()> {
-    refuse_newer(conn)?;
+    refuse_other(conn)?;
     if status(conn)?.iter().all(|migration| migration.applied) {
         return Ok(());
     }
@@ -58,11 +61,18 @@ pub fn status(conn: &Connection) -> Result<Vec<MigrationStatus>> {
     Ok(migrations::status(MIGRATIONS, &history(conn)?))
 }
 
-/// Rejects a database that is newer than this program.
-pub fn refuse_newer(conn: &Connection) -> Result<()> {
-    let (applied, newest) = (applied_version(conn)?, migrations::newest(MIGRATIONS));
-    if applied > newest { Err(migrations::too_new(applied, newest)) } else { Ok(()) }
+/// Rejects a database that is newer than this program, or to which another build applied other SQL of the same name.
+/// Compares the objects, because early builds recorded no checksums. Accepts additional objects.
+pub fn refuse_other(conn: &Connection) -> Result<()> {
+    let (version, found, expected) = objects_of(conn)?;
+    let differs = |object: &&Object| object.0 != RELAY_INDEX && !found.contains(object);
+    let Some((name, _)) = expected.iter().find(differs) else { return Ok(()) };
+    let record = conn.query_row("SELECT value FROM meta WHERE key = 'V1'", [], |row| row.get::<_, String>(0)).ok();
+    Err(migrations::other_build(record.as_deref(), &format!("its {name} is not as in schema version {version}")))
 }
+
+/// A name and the SQL that creates it.
+type Object = (String, String);
 
 /// The objects of a schema, without SQLite's own.
 const OBJECTS: &str = "SELECT type || ' ' || name || ' of ' || tbl_name, sql FROM sqlite_schema
@@ -71,31 +81,39 @@ const OBJECTS: &str = "SELECT type || ' ' || name || ' of ' || tbl_name, sql FRO
 /// The first relay of a database creates it.
 const RELAY_INDEX: &str = "index messages_by_sending of messages";
 
-fn objects(conn: &Connection) -> Result<Vec<(String, String)>> {
+fn objects(conn: &Connection) -> Result<Vec<Object>> {
     rows::all(conn, OBJECTS, [], |row| Ok((row.get(0)?, row.get(1)?)))
 }
 
-/// Rejects a database that opening would reject, or whose schema differs from the one that its migrations create. Reads no
-/// other table than the history, because a foreign view may never end.
-pub fn verify(conn: &Connection) -> Result<()> {
-    refuse_newer(conn)?;
+/// Returns the version of a database, its objects, and those of a new database of this version. Fails if it is newer than
+/// this program, or its history diverges.
+fn objects_of(conn: &Connection) -> Result<(usize, Vec<Object>, Vec<Object>)> {
+    let (applied, newest) = (applied_version(conn)?, migrations::newest(MIGRATIONS));
+    if applied > newest {
+        return Err(migrations::too_new(applied, newest));
+    }
     let applied = history(conn)?;
     migrations::missing(MIGRATIONS, &applied)?;
-    if applied.is_empty() {
-        return Err(foreign());
-    }
     let mut fresh = Connection::open_in_memory()?;
     apply(&mut fresh, &MIGRATIONS[..applied.len()], None)?;
     let found = objects(conn)?;
     if found.iter().any(|(name, _)| name == RELAY_INDEX) {
         fresh.execute_batch(outbox::INDEX)?;
     }
-    let expected = objects(&fresh)?;
+    Ok((applied.len(), found, objects(&fresh)?))
+}
+
+/// Rejects a database that opening would reject, or whose schema differs from the one that its migrations create. Reads no
+/// other table than the history, because a foreign view may never end.
+pub fn verify(conn: &Connection) -> Result<()> {
+    let (version, found, expected) = objects_of(conn)?;
+    if version == 0 {
+        return Err(foreign());
+    }
     let differing = found.iter().find(|object| !expected.contains(object));
     match differing.or_else(|| expected.iter().find(|object| !found.contains(object))) {
         None => Ok(()),
         Some((name, _)) => {
-            let version = applied.len();
             Err(StoreError::Failed(format!("its {name} is not as in schema version {version} of petstore")))
         }
     }

@@ -133,7 +133,7 @@ impl Sqlite {
     pub fn stored_deployment(data_dir: &Path) -> Result<Option<Deployment>> {
         let (_in_use, conn) = open::connect_unmigrated(data_dir)?;
         migrations::refuse_foreign(&conn)?;
-        migrations::refuse_newer(&conn)?;
+        migrations::refuse_other(&conn)?;
         match migrations::is_new(&conn)? {
             true => Ok(None),
             false => open::stored_deployment(&conn, None).map(Some),
