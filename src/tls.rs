@@ -14,6 +14,8 @@ use rustls::time_provider::TimeProvider;
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use tokio::task::spawn_blocking;
 use tokio_rustls::TlsConnector;
+use x509_cert::Certificate;
+use x509_cert::der::Decode;
 
 /// The cryptography of TLS. Every configuration names it, so that none depends on the process-wide default.
 pub fn provider() -> Arc<CryptoProvider> {
@@ -45,6 +47,15 @@ pub fn certificates(pem: &[u8], file: impl Display) -> Result<Vec<CertificateDer
         Ok(found) => Ok(found),
         Err(error) => Err(format!("{file} is not PEM: {error}")),
     }
+}
+
+/// Returns when the first of the certificates expires, in seconds since 1970. 0 if one cannot be parsed.
+pub fn expiry(chain: &[CertificateDer<'_>]) -> u64 {
+    let expiry = |der: &CertificateDer<'_>| {
+        let certificate = Certificate::from_der(der).ok()?;
+        Some(certificate.tbs_certificate.validity.not_after.to_unix_duration().as_secs())
+    };
+    chain.iter().map(|der| expiry(der).unwrap_or_default()).min().unwrap_or_default()
 }
 
 /// The servers that a client trusts.

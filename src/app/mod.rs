@@ -76,6 +76,9 @@ impl App {
         limits: Limits,
         stop: watch::Receiver<Stop>,
     ) {
+        if let Some(tls) = &tls {
+            let _ = self.api.certificate.set(tls.status());
+        }
         let jobs = background::start(&self, tls.clone());
         let mut draining = stop.clone();
         let drain = async {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use axum::http::header::{CONTENT_ENCODING, VARY};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
@@ -32,6 +33,15 @@ pub async fn serve(api: &Api, request: &HeaderMap) -> Response {
     backups(api.store.backups(), &mut out);
     if let Some(relay) = api.relay() {
         relay.write(&mut out);
+    }
+    if let Some(certificate) = api.certificate.get() {
+        out.gauge(
+            "petstore_certificate_expiry_timestamp_seconds",
+            "Time at which the listeners' certificate or its first issuer expires, in seconds since 1970.",
+        )
+        .sample(&[], certificate.expiry.load(Ordering::Relaxed));
+        out.gauge("petstore_certificate_rejected", "1 while the certificate's files are unusable, otherwise 0.")
+            .sample(&[], u8::from(certificate.is_rejected.load(Ordering::Relaxed)));
     }
     memory(api, &mut out);
     limits(api, &meters, &mut out);
@@ -103,6 +113,10 @@ fn store(meters: &Meters<'_>, out: &mut Exposition) {
     for (purpose, (_, those_up)) in &connections {
         up.sample(&[("purpose", purpose)], those_up);
     }
+    let [wanted, connected] = meters.standbys;
+    out.gauge("petstore_postgres_standbys_wanted", "Synchronous standbys that a commit waits for.").sample(&[], wanted);
+    out.gauge("petstore_postgres_standbys_connected", "Synchronous standbys connected to the server.")
+        .sample(&[], connected);
 }
 
 /// Scheduled backups, if there is a schedule.

@@ -17,6 +17,7 @@ use crate::clock::Clock;
 use crate::config::{Addresses, Network, ServiceSettings, SimulationMode};
 use crate::domain::{Deployment, MessageIds};
 use crate::relay;
+use crate::server::CertificateStatus;
 use crate::store::Store;
 use crate::telemetry::metrics::{Counter, Process};
 use crate::workers::Workers;
@@ -43,6 +44,8 @@ pub struct Api {
     pub process: Process,
     pub password_counters: Arc<PasswordCounters>,
     pub trusted_proxies: Vec<Network>,
+    /// Unset without TLS.
+    pub certificate: OnceLock<Arc<CertificateStatus>>,
     relay: OnceLock<Arc<relay::Status>>,
     draining: AtomicBool,
 }
@@ -82,6 +85,7 @@ impl Api {
             clock,
             message_ids: MessageIds::default(),
             addresses,
+            certificate: OnceLock::new(),
             relay: OnceLock::new(),
             draining: AtomicBool::new(false),
         }

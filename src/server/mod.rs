@@ -34,7 +34,7 @@ pub use limits::Limits;
 use load_shedding::LoadShedding;
 pub use request_line::{HasFragment, RequestLine};
 pub use service::{Rejection, Service};
-pub use tls::Tls;
+pub use tls::{CertificateStatus, Tls};
 
 /// Maximum time for open requests to end after a stop was requested.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);

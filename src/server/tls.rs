@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -30,6 +31,15 @@ struct Shared {
     /// The files at the start, so that a change before the first check counts.
     loaded: Files,
     current: Mutex<Arc<ServerConfig>>,
+    status: Arc<CertificateStatus>,
+}
+
+/// What `/metrics` shows of the certificate.
+#[derive(Debug, Default)]
+pub struct CertificateStatus {
+    /// Seconds since 1970.
+    pub expiry: AtomicU64,
+    pub is_rejected: AtomicBool,
 }
 
 impl Tls {
@@ -37,8 +47,13 @@ impl Tls {
     /// are for the operator.
     pub fn load(certificate: &Path, key: &Path) -> Result<Self, String> {
         let loaded = Files::read(certificate, key, regular_file::read_at_start)?;
-        let current = Mutex::new(Arc::new(loaded.config(certificate, key)?));
-        Ok(Self(Arc::new(Shared { certificate: certificate.to_owned(), key: key.to_owned(), loaded, current })))
+        let status = Arc::<CertificateStatus>::default();
+        let current = Mutex::new(Arc::new(loaded.config(certificate, key, &status)?));
+        Ok(Self(Arc::new(Shared { certificate: certificate.to_owned(), key: key.to_owned(), loaded, current, status })))
+    }
+
+    pub fn status(&self) -> Arc<CertificateStatus> {
+        Arc::clone(&self.0.status)
     }
 
     /// Returns the acceptor for a new connection, which keeps its certificate.
@@ -78,8 +93,10 @@ impl Tls {
     }
 
     fn use_files(&self, found: &Result<Files, String>) {
-        let Shared { certificate, key, current, .. } = &*self.0;
-        match found.as_ref().map_err(Clone::clone).and_then(|files| files.config(certificate, key)) {
+        let Shared { certificate, key, current, status, .. } = &*self.0;
+        let config = found.as_ref().map_err(Clone::clone).and_then(|files| files.config(certificate, key, status));
+        status.is_rejected.store(config.is_err(), Ordering::Relaxed);
+        match config {
             Ok(config) => {
                 *current.lock() = Arc::new(config);
                 tracing::info!(file = %certificate.display(), "certificate reloaded");
@@ -110,9 +127,10 @@ impl Files {
         Ok(Self { certificate: read(certificate)?, key: read(key)? })
     }
 
-    fn config(&self, certificate: &Path, key: &Path) -> Result<ServerConfig, String> {
+    fn config(&self, certificate: &Path, key: &Path, status: &CertificateStatus) -> Result<ServerConfig, String> {
         let (certificate, key) = (certificate.display(), key.display());
         let chain = tls::certificates(&self.certificate, &certificate)?;
+        let expiry = tls::expiry(&chain);
         let private = PrivateKeyDer::from_pem_slice(&self.key)
             .map_err(|_| format!("{key} has no private key in PEM; keys with a passphrase are not supported"))?;
         let config = ServerConfig::builder_with_details(tls::provider(), Arc::new(tls::Time));
@@ -127,6 +145,7 @@ impl Files {
             return Err("the system clock is before 1970".into());
         }
         config.ticketer = Arc::new(Tickets(Ticketer::new().map_err(|error| error.to_string())?));
+        status.expiry.store(expiry, Ordering::Relaxed);
         Ok(config)
     }
 }

@@ -53,4 +53,6 @@ pub struct Meters<'a> {
     pub reads: i64,
     /// PostgreSQL connections: the purpose of each, and whether it is up.
     pub connections: Vec<(&'static str, bool)>,
+    /// Standbys that a commit on PostgreSQL waits for, and those that are connected.
+    pub standbys: [i64; 2],
 }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use petstore::http::Operation;
-use testkit::{Request, Response};
+use testkit::{PostgresServer, Request, Response, until};
 
 use crate::service::{NOW, Service, Setup};
+use crate::transport::Transport;
 
 /// Name, type and meaning of each family.
 fn families(text: &str) -> BTreeMap<String, (String, String)> {
@@ -132,15 +133,39 @@ async fn backup_age_is_reported_with_a_schedule() {
 }
 
 #[tokio::test]
+async fn missing_standbys_are_counted() {
+    let server = PostgresServer::start();
+    let service = Service::start_with(Setup { postgres: Some(server.database()), ..Setup::default() }).await;
+    let standbys = async |wanted: f64, connected: f64| {
+        until(async || {
+            let scraped = service.metrics().await;
+            scraped.metric("petstore_postgres_standbys_wanted") == wanted
+                && scraped.metric("petstore_postgres_standbys_connected") == connected
+        })
+        .await;
+    };
+    standbys(0.0, 0.0).await;
+    server.sql("postgres", "ALTER SYSTEM SET synchronous_standby_names = 'ANY 2 (*)'");
+    server.sql("postgres", "SELECT pg_reload_conf()");
+    standbys(2.0, 0.0).await;
+    let _standby = server.standby();
+    standbys(2.0, 1.0).await;
+}
+
+#[tokio::test]
 async fn documentation_matches_the_metrics() {
     let documented: BTreeMap<_, _> = include_str!("../../docs/metrics.md").lines().filter_map(row).collect();
     let sqlite = Service::start().await;
     sqlite.store.backups().unwrap().every.set(Duration::from_secs(3_600)).unwrap();
     let postgres = Service::start_on_postgresql().await;
     postgres.api.relay_by(Arc::default());
+    let encrypted = Transport::tls(|_| {}).await;
+    let stream = encrypted.connect_to(encrypted.service.ops_address).await;
+    let encrypted = Request::new(encrypted.service.ops_address, "GET", "/metrics").send_over(stream).await;
 
     let mut written = families(&sqlite.metrics().await.body);
     written.extend(families(&postgres.metrics().await.body));
+    written.extend(families(&encrypted.body));
 
     let named = |families: &BTreeMap<String, _>| families.keys().cloned().collect::<BTreeSet<_>>();
     assert_eq!(named(&documented), written.keys().cloned().collect());

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
@@ -79,6 +79,8 @@ pub struct Connector {
     pub reopened: Arc<Notify>,
     /// The server of all connections.
     server: Arc<OneServer>,
+    /// The standbys that a commit waits for, and those that are connected, as of the last check.
+    pub standbys: Arc<[AtomicI64; 2]>,
     /// The read of the certificate authorities in progress.
     reading: Arc<Mutex<Option<JoinHandle<Result<ClientConfig>>>>>,
 }
@@ -86,9 +88,9 @@ pub struct Connector {
 impl Connector {
     /// `require_standbys` rejects a server unless as many standbys are connected to it as a commit waits for.
     pub fn new(url: &DatabaseUrl, require_standbys: bool) -> Self {
-        let (keys_changed, reopened, server, reading) = Default::default();
+        let (keys_changed, reopened, server, standbys, reading) = Default::default();
         let check = if require_standbys { WITH_STANDBYS } else { WRITABLE };
-        Self { url: url.clone(), check, keys_changed, reopened, server, reading }
+        Self { url: url.clone(), check, keys_changed, reopened, server, standbys, reading }
     }
 
     /// Connects to the server that this process uses. All hosts are tried at once, so that one that hangs delays nothing.
@@ -203,7 +205,8 @@ impl Connector {
             try_join_all(statements.iter().copied().chain([self.check]).map(prepare)).await
         });
         let statements = prepared.await.inspect_err(|_| connection.discard())?.into_iter().collect();
-        Ok((Arc::new(PreparedConnection { connection, statements, check: self.check }), driver))
+        let (check, standbys) = (self.check, Arc::clone(&self.standbys));
+        Ok((Arc::new(PreparedConnection { connection, statements, check, standbys }), driver))
     }
 }
 
@@ -256,20 +259,29 @@ async fn drive(
     }
 }
 
-/// Returns the reason why the server must not be used, or NULL. A demoted server still answers reads, with old data.
-const WRITABLE: &str = "SELECT CASE WHEN current_setting('transaction_read_only') = 'on'
-    THEN 'the server no longer accepts writes' END";
+/// Selects the reason why the server must not be used, or NULL, the number of standbys that a commit waits for, and those that
+/// are connected. A demoted server still answers reads, with old data.
+///
+/// Only a role with `pg_read_all_stats` sees which of the connected standbys are synchronous. For others, all count.
+macro_rules! check {
+    ($standbys:literal) => {
+        concat!(
+            "SELECT CASE WHEN current_setting('transaction_read_only') = 'on' THEN 'the server no longer accepts writes'",
+            $standbys,
+            r" END, wanted, connected FROM (SELECT
+                CASE WHEN names = '' THEN 0 ELSE coalesce(substring(names FROM '(\d+)\s*\(')::bigint, 1) END AS wanted,
+                (SELECT count(*) FROM pg_stat_replication WHERE coalesce(sync_state, 'sync') IN ('sync', 'quorum'))
+                    AS connected
+                FROM current_setting('synchronous_standby_names') AS names) AS standbys"
+        )
+    };
+}
+
+const WRITABLE: &str = check!("");
 
 /// Like [`WRITABLE`], and checks that as many standbys are connected as a commit waits for. The server disconnects silent
 /// ones after `wal_sender_timeout`, so an isolated primary fails this check before reads become stale for long.
-///
-/// Only a role with `pg_read_all_stats` sees which of the connected standbys are synchronous. For others, all count.
-const WITH_STANDBYS: &str = "SELECT CASE WHEN current_setting('transaction_read_only') = 'on'
-    THEN 'the server no longer accepts writes'
-    WHEN names <> '' AND coalesce(substring(names FROM '(\\d+)\\s*\\(')::bigint, 1)
-        > (SELECT count(*) FROM pg_stat_replication WHERE coalesce(sync_state, 'sync') IN ('sync', 'quorum'))
-    THEN 'too few standbys are connected to the server' END
-    FROM current_setting('synchronous_standby_names') AS names";
+const WITH_STANDBYS: &str = check!(" WHEN connected < wanted THEN 'too few standbys are connected to the server'");
 
 /// A connection on which a service's statements are prepared, so that no request pays for that, also after a fail-over.
 /// Concurrent requests share it, and the server answers them in turn.
@@ -278,6 +290,7 @@ pub struct PreparedConnection {
     pub connection: Connection,
     statements: HashMap<&'static str, Statement>,
     check: &'static str,
+    standbys: Arc<[AtomicI64; 2]>,
 }
 
 impl PreparedConnection {
@@ -308,7 +321,14 @@ impl PreparedConnection {
         match checked {
             // The check has come between a batch that failed and its `ROLLBACK`.
             Err(error) if error.code() == Some(&SqlState::IN_FAILED_SQL_TRANSACTION) => Ok(None),
-            rows => Ok(rows?.first().map_or(Ok(None), |row| row.try_get(0))?),
+            rows => {
+                let rows = rows?;
+                let Some(row) = rows.first() else { return Ok(None) };
+                for (column, number) in (1..).zip(&*self.standbys) {
+                    number.store(row.try_get(column)?, Ordering::Relaxed);
+                }
+                Ok(row.try_get(0)?)
+            }
         }
     }
 }

@@ -37,6 +37,7 @@ mod url;
 mod write;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use tokio::time::{Instant, timeout};
 
@@ -175,7 +176,9 @@ impl Postgres {
 
     pub fn meters(&self) -> Meters<'_> {
         let (readers, reads) = (self.readers.meter(), self.readers.waiting() + self.key_readers.waiting());
-        let mut meters = Meters { writers: Vec::new(), readers, reads, connections: self.connections.are_up() };
+        let connections = self.connections.are_up();
+        let standbys = self.connections.connector.standbys.each_ref().map(|number| number.load(Ordering::Relaxed));
+        let mut meters = Meters { writers: Vec::new(), readers, reads, connections, standbys };
         self.pets.add_to(&mut meters);
         self.messages.add_to(&mut meters);
         self.orders.add_to(&mut meters);

@@ -241,7 +241,8 @@ impl Sqlite {
             Writes::Accepted(queue) => vec![("all", queue.meter())],
             Writes::Refused(_) => Vec::new(),
         };
-        Meters { writers, readers: self.readers.meter(), reads: self.readers.in_use() as i64, connections: Vec::new() }
+        let reads = self.readers.in_use() as i64;
+        Meters { writers, readers: self.readers.meter(), reads, connections: Vec::new(), standbys: [0; 2] }
     }
 
     pub async fn failed(&self) -> String {
