@@ -21,7 +21,7 @@ const NOT_RUN: [&str; 8] = [
 /// Reasons to run a block on the first start only: it creates something that exists afterwards.
 const RUN_ONCE: [&str; 2] = ["the account is then there", "the file is then there"];
 
-struct Block {
+pub struct Block {
     page: &'static str,
     line: usize,
     mark: Mark,
@@ -36,8 +36,8 @@ enum Mark {
 }
 
 /// A command of a block, and the outcome that the page shows for it. `None` means success.
-struct Step {
-    command: String,
+pub struct Step {
+    pub command: String,
     shown: Option<Shown>,
 }
 
@@ -113,7 +113,7 @@ fn markdown() -> Vec<String> {
 }
 
 /// Returns the blocks of commands in a page.
-fn blocks(page: &'static str, text: &str) -> Vec<Block> {
+pub fn blocks(page: &'static str, text: &str) -> Vec<Block> {
     let (mut blocks, mut before, mut lines) = (Vec::new(), "", text.lines().enumerate());
     while let Some((number, line)) = lines.next() {
         if let Some(language) = line.strip_prefix("```") {
@@ -141,7 +141,7 @@ fn mark(page: &str, before: &str) -> Mark {
 
 /// Returns the commands of a block: all its lines, or only those with prompts if it has prompts. A line that ends in `\`
 /// continues on the next line.
-fn steps(block: &Block) -> Vec<Step> {
+pub fn steps(block: &Block) -> Vec<Step> {
     let has_prompts = block.text.lines().any(|line| line.starts_with("$ "));
     let mut steps: Vec<Step> = Vec::new();
     let mut goes_on = false;

@@ -25,6 +25,7 @@ mod quickstart;
 mod reference_file;
 mod relay;
 mod reset;
+mod runbook;
 mod scripts;
 mod serve;
 mod shell;

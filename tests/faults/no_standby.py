@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
+import time
 
 from cluster.database import sql
 from cluster.http import request
-from cluster.processes import wait_until
+from cluster.processes import Failed, wait_until
 
+from . import runbook
 from .ledger import Ledger
 from .load import Connection, rows, write
 from .trial import Result
@@ -52,14 +54,40 @@ def run(trial):
     cluster.set_synchronous(False)
     _, control, _ = without_standbys(cluster, Ledger(f"control5-{trial.seed}"), AT_ONCE)
     cluster.set_synchronous(True)
+    trial.say("the runbook: write without standbys, then with them again")
+    without = follow_runbook(cluster)
     if not control:
         failures.append("the control acknowledged nothing either: the test can't see a false 201")
     return Result(
         f"{stopped} writes with stopped standbys, {false_when_stopped} false 201; {cancelled} commits cancelled, "
         f"{writes} writes, {false_when_cancelled} false 201; {differences.settled} of {len(ledger.unknown)} unknown "
-        f"are there; without synchronous replication {control} were acknowledged",
+        f"are there; without synchronous replication {control} were acknowledged; {without}",
         failures,
     )
+
+
+def follow_runbook(cluster):
+    """Ends a write outage as docs/runbook.md says, and undoes that. Returns the figure."""
+    diagnose, end, undo = runbook.blocks()
+    wait_until("a write before", lambda: probe(cluster), 60)
+    for standby in cluster.standbys():
+        standby.kill()
+    wait_until("the end of writes", lambda: "petstore_postgres_standbys_connected 0" in metrics(cluster), 60)
+    if "\n f\n" not in runbook.follow(cluster, diagnose) or probe(cluster):
+        raise Failed("a primary without standbys accepts writes")
+    begin = time.monotonic()
+    runbook.follow(cluster, end)
+    wait_until("a write without standbys", lambda: probe(cluster), 60)
+    seconds = time.monotonic() - begin
+    cluster.heal()
+    runbook.follow(cluster, undo)
+    wait_until("two synchronous standbys", lambda: len(cluster.sync_standbys()) == 2 and probe(cluster), 60)
+    wait_until("their metrics", lambda: "petstore_postgres_standbys_connected 2" in metrics(cluster), 60)
+    return f"by the runbook's commands, writes worked without standbys after {seconds:.1f} s, and wait for them again"
+
+
+def metrics(cluster):
+    return request(cluster.petstores[0].ports["ops"], "/metrics")[1].decode()
 
 
 def without_standbys(cluster, ledger, at_once, cancel=False):
