@@ -20,6 +20,7 @@ fn backup_of_a_running_service_restores_everything() {
     let (folder, key) = filled(100);
     let server = folder.serve("serve");
     assert_eq!(server.send_message(&key, r"Hello\n🦊").status(), 202);
+    within(TIMEOUT, "storing the last use", || folder.json("key list")[0]["lastUsedAt"].is_string());
     // More than one step of the copy.
     let sessions = "WITH RECURSIVE counted(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM counted LIMIT 100000)
                     INSERT INTO sessions SELECT CAST(format('%032d', n) AS BLOB), 1, 1, 1 FROM counted";
