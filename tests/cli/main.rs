@@ -6,6 +6,7 @@ mod artefacts;
 mod audit;
 mod backups;
 mod configuration;
+mod container;
 mod copy_to_postgres;
 mod database_url;
 mod documented_commands;

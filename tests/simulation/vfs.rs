@@ -118,9 +118,14 @@ unsafe extern "C" fn delete(_: *mut sqlite3_vfs, name: *const c_char, sync_dir: 
     code(disk::with(|disk| disk.delete(&name, sync_dir != 0)))
 }
 
-unsafe extern "C" fn access(_: *mut sqlite3_vfs, name: *const c_char, _: c_int, result: *mut c_int) -> c_int {
-    // SAFETY: a name is a string, and the result can be written.
-    unsafe { *result = c_int::from(disk::with(|disk| disk.has_content(&base_name(name)))) };
+unsafe extern "C" fn access(_: *mut sqlite3_vfs, name: *const c_char, flags: c_int, result: *mut c_int) -> c_int {
+    // SAFETY: a name is a string.
+    let name = unsafe { base_name(name) };
+    let has_content = disk::with(|disk| disk.has_content(&name));
+    // SQLite asks for the right to write only of the folder for temporary files.
+    let is_folder = flags == ffi::SQLITE_ACCESS_READWRITE;
+    // SAFETY: the result can be written.
+    unsafe { *result = c_int::from(has_content || is_folder) };
     ffi::SQLITE_OK
 }
 

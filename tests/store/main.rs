@@ -3,6 +3,7 @@
 mod audit;
 mod crossing;
 mod fixtures;
+mod large_writes;
 mod migrations;
 mod orders;
 mod outbox;

@@ -13,10 +13,10 @@ use crate::store::{Result, StoreError};
 pub enum Atomicity {
     /// The write is a single statement, which SQLite undoes.
     Statement,
-    /// The write has several statements, and a savepoint.
+    /// The write has several statements, and a savepoint, which keeps a copy of every page it changes in memory.
     Savepoint,
     /// The write has several statements that fail only if the disk or the database does. The whole batch is undone. This
-    /// saves the savepoint, which copies every page it changes.
+    /// saves the savepoint, so the write may change any number of pages.
     Batch,
 }
 

@@ -150,7 +150,7 @@ impl Sqlite {
     }
 
     pub async fn touch_keys(&self, used: Vec<(KeyId, Timestamp)>) -> Result<()> {
-        self.submit(Atomicity::Savepoint, Effect::Unlisted, move |conn| {
+        self.submit(Atomicity::Batch, Effect::Unlisted, move |conn| {
             for (id, at) in &used {
                 conn.execute(TOUCH, (id.0, at.as_milliseconds()))?;
             }

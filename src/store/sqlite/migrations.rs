@@ -2,6 +2,7 @@
 
 use rusqlite::Connection;
 
+use super::connection::sort_in_file;
 use super::{outbox, rows};
 use crate::domain::Deployment;
 use crate::store::migrations::{self, Applied, INSERT_RECORD, Migration, MigrationStatus};
@@ -35,7 +36,8 @@ fn apply(conn: &mut Connection, known: &[Migration], new: Option<Deployment>) ->
             }
             Ok(())
         };
-        apply().map_err(|error: rusqlite::Error| StoreError::Failed(format!("migration {migration}: {error}")))?;
+        sort_in_file(&transaction, apply)
+            .map_err(|error: rusqlite::Error| StoreError::Failed(format!("migration {migration}: {error}")))?;
         transaction.commit()?;
     }
     Ok(())

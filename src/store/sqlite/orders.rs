@@ -161,6 +161,8 @@ fn apply(conn: &WriteConnection<'_>, request: OrderTransition) -> Result<std::re
 }
 
 /// Cancels an account's open orders. After the account's deletion, nobody else could release their animals.
+///
+/// One by one, because SQLite keeps a copy of every page that a statement for several rows changes.
 pub fn cancel_all(conn: &WriteConnection<'_>, account: AccountId, email: &Email, actor: &Actor) -> Result<()> {
     let (from, to) = Transition::Cancel.rule();
     let is_customer = actor.account.as_ref() == Some(email);
@@ -170,14 +172,14 @@ pub fn cancel_all(conn: &WriteConnection<'_>, account: AccountId, email: &Email,
             let params = (account.0, status.code(), email.as_str(), at, action, actor, &client_address, request_id);
             conn.execute(RECORD_ALL, params)?;
         }
-        conn.execute(
-            "UPDATE pets SET status = ?3 WHERE id IN (SELECT pet_id FROM orders WHERE account_id = ?1 AND status = ?2)",
-            (account.0, status.code(), to.pet().code()),
-        )?;
-        conn.execute(
-            "UPDATE orders SET status = ?3, updated_at = max(updated_at, ?4) WHERE account_id = ?1 AND status = ?2",
-            (account.0, status.code(), to.code(), at),
-        )?;
+        let open = "SELECT id, pet_id FROM orders WHERE account_id = ?1 AND status = ?2";
+        let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
+        let open: Vec<(i64, i64)> = rows::all(conn, open, (account.0, status.code()), read)?;
+        for (order, pet) in open {
+            let cancel = "UPDATE orders SET status = ?2, updated_at = max(updated_at, ?3) WHERE id = ?1";
+            conn.execute(cancel, (order, to.code(), at))?;
+            pets::set_status(conn, pet, to.pet())?;
+        }
     }
     Ok(())
 }

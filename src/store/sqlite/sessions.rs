@@ -34,7 +34,7 @@ const DELETE_ACCOUNT: &str =
 
 impl Sqlite {
     pub async fn create_session(&self, session: NewSession, checked: PasswordDigest) -> Result<bool> {
-        self.submit(Atomicity::Savepoint, Effect::Unlisted, move |conn| insert(conn, &session, &checked)).await
+        self.submit(Atomicity::Batch, Effect::Unlisted, move |conn| insert(conn, &session, &checked)).await
     }
 
     pub async fn find_session(&self, hash: &SessionHash) -> Result<Option<Session>> {
@@ -60,7 +60,7 @@ impl Sqlite {
         new: PasswordDigest,
         actor: Actor,
     ) -> Result<bool> {
-        self.submit(Atomicity::Savepoint, Effect::Unlisted, move |conn| {
+        self.submit(Atomicity::Batch, Effect::Unlisted, move |conn| {
             let change = "UPDATE accounts SET password_hash = ?3 WHERE id = ?1 AND password_hash = ?2 RETURNING email";
             let changed = (session.account.0, &checked.0, &new.0);
             let Some(email) = conn.find(change, changed, email)? else { return Ok(false) };
@@ -72,7 +72,7 @@ impl Sqlite {
     }
 
     pub async fn set_password(&self, account: AccountId, new: PasswordDigest, actor: Actor) -> Result<bool> {
-        self.submit(Atomicity::Savepoint, Effect::Unlisted, move |conn| {
+        self.submit(Atomicity::Batch, Effect::Unlisted, move |conn| {
             let set = "UPDATE accounts SET password_hash = ?2 WHERE id = ?1 AND deleted_at IS NULL RETURNING email";
             let Some(email) = conn.find(set, (account.0, &new.0), email)? else { return Ok(false) };
             audit::record(conn, &actor, Action::SetPassword, email.as_str())?;
@@ -88,7 +88,7 @@ impl Sqlite {
         checked: Option<PasswordDigest>,
         actor: Actor,
     ) -> Result<bool> {
-        self.submit(Atomicity::Savepoint, Effect::Any, move |conn| {
+        self.submit(Atomicity::Batch, Effect::Any, move |conn| {
             let checked = checked.map(|digest| digest.0);
             let Some(email) = conn.find(FIND_DELETABLE, (account.0, checked), email)? else { return Ok(false) };
             conn.execute(DELETE_ACCOUNT, (account.0, actor.at.as_milliseconds()))?;

@@ -1,0 +1,44 @@
+//! Commands in a container: nothing but the data directory is writable, and there is no `/tmp`.
+
+use std::process::Command;
+
+use testkit::{Database, Endpoint, FREE_PORTS, Folder, Process, Server, TIMEOUT, petstore, within};
+
+/// Returns a command whose data directory is the folder `data`.
+fn contained(folder: &Folder, line: &str) -> Command {
+    let mut bwrap = folder.program("bwrap");
+    bwrap.args(["--tmpfs", "/", "--proc", "/proc", "--dev", "/dev", "--ro-bind", petstore(), "/petstore"]);
+    // The program of the tests is not static.
+    bwrap.args(["--ro-bind", "/usr", "/usr", "--symlink", "usr/lib", "/lib", "--symlink", "usr/lib64", "/lib64"]);
+    std::fs::create_dir_all(folder.path("data")).unwrap();
+    bwrap.args(["--bind", "data", "/data", "--remount-ro", "/", "--chdir", "/", "--die-with-parent"]);
+    bwrap.args(["--clearenv", "--setenv", "PETSTORE_DATA_DIR", "/data", "--", "/petstore"]);
+    bwrap.args(line.split_whitespace());
+    bwrap
+}
+
+/// The messages are more than SQLite sorts in memory while it creates the relay's index.
+#[test]
+fn many_messages_are_listed_and_relayed() {
+    let folder = Folder::new();
+    assert_eq!(Process::start(&mut contained(&folder, "account create ada@example.com")).end().code, Some(0));
+    let database = Database::folder(&folder.path("data"));
+    for (number, id, text) in [(300_000, "%016d", "%d"), (1_000, "a%015d", "%010000d")] {
+        database.sql(&format!(
+            "WITH RECURSIVE n (i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n WHERE i < {number})
+             INSERT INTO messages SELECT 1, CAST(printf('{id}', i) AS BLOB), printf('{text}', i), 0, NULL FROM n"
+        ));
+    }
+    let endpoint = Endpoint::acknowledging();
+    std::fs::write(folder.path("data/secrets"), "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap();
+
+    let listed = Process::start(&mut contained(&folder, "messages list --json --limit 1000")).end();
+    let flags = format!("serve {FREE_PORTS} --relay {} --relay-secret-file /data/secrets", endpoint.url());
+    let server = Server::start(contained(&folder, &flags));
+
+    assert_eq!((listed.code, listed.stderr.as_str()), (Some(0), ""));
+    within(TIMEOUT, "a delivery", || !endpoint.deliveries().is_empty());
+    let left = folder.names("data");
+    assert!(left.iter().all(|name| name.starts_with("petstore") || name == "secrets"), "{left:?}");
+    drop((server, endpoint));
+}
