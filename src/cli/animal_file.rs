@@ -6,10 +6,12 @@ use std::iter;
 use std::path::Path;
 
 use indicatif::ProgressBar;
+use rustix::fs::MemfdFlags;
 use tracing::Level;
 
 use super::export::named;
 use super::{Failure, interrupt, progress, tell};
+use crate::config::Common;
 use crate::domain::NewPet;
 use crate::http::{InvalidObject, parse_new_pet};
 
@@ -27,14 +29,21 @@ const REPORTED: u64 = 20;
 /// An open file of animals, at its start.
 pub struct AnimalFile(File);
 
+/// Returns the folder for [`AnimalFile::open`]. `None` with PostgreSQL, because no folder is surely writable.
+pub fn temporary_folder(common: &Common) -> Option<&Path> {
+    let existing = common.data_dir.ancestors().find(|folder| folder.is_dir()).unwrap_or(Path::new("."));
+    common.database_url.is_none().then_some(existing)
+}
+
 impl AnimalFile {
-    /// Opens the file, or stdin for `-`. Stdin and pipes are copied to a temporary file, because the input is read twice.
-    pub fn open(path: &Path) -> Result<Self, Failure> {
+    /// Opens the file, or stdin for `-`. Stdin and pipes are copied to a temporary file in `folder`, or in memory if that
+    /// is `None`, because the input is read twice.
+    pub fn open(path: &Path, folder: Option<&Path>) -> Result<Self, Failure> {
         let opened = match path == Path::new("-") {
-            true => spool(&mut io::stdin().lock()),
+            true => spool(&mut io::stdin().lock(), folder),
             false => File::open(path).and_then(|mut file| match file.metadata()?.is_file() {
                 true => Ok(file),
-                false => spool(&mut file),
+                false => spool(&mut file, folder),
             }),
         };
         opened.map(Self).map_err(|error| named(path, &error))
@@ -90,8 +99,11 @@ impl AnimalFile {
     }
 }
 
-fn spool(source: &mut impl Read) -> io::Result<File> {
-    let mut copy = tempfile::tempfile()?;
+fn spool(source: &mut impl Read, folder: Option<&Path>) -> io::Result<File> {
+    let mut copy = match folder {
+        Some(folder) => tempfile::tempfile_in(folder)?,
+        None => rustix::fs::memfd_create("animals", MemfdFlags::CLOEXEC)?.into(),
+    };
     io::copy(source, &mut copy)?;
     copy.rewind()?;
     Ok(copy)

@@ -1,6 +1,6 @@
 //! The first animals of a store: those of a file, sample animals, or none.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
@@ -22,13 +22,14 @@ pub struct FirstAnimals {
 
 impl FirstAnimals {
     /// Opens and validates the file, and returns the animals for [`import_pets`](crate::store::Store::import_pets).
-    /// Reports invalid lines and fails if there are any, so callers change nothing before.
-    pub fn open(&self) -> Result<PetSource, Failure> {
+    /// Reports invalid lines and fails if there are any, so callers change nothing before. `folder` is that of
+    /// [`AnimalFile::open`].
+    pub fn open(&self, folder: Option<&Path>) -> Result<PetSource, Failure> {
         match &self.pets {
             _ if self.empty => Ok(Box::new(std::iter::empty())),
             None => Ok(Box::new(sample_animals())),
             Some(path) => {
-                let mut file = AnimalFile::open(path)?;
+                let mut file = AnimalFile::open(path, folder)?;
                 let (valid, invalid) = file.check()?;
                 if invalid > 0 {
                     let why = format!("nothing was imported: {}; correct them", counted(invalid, "invalid line"));

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use tracing::Level;
 
-use super::animal_file::AnimalFile;
+use super::animal_file::{AnimalFile, temporary_folder};
 use super::export;
 use super::progress::counted;
 use super::{Create, Failure, Outcome, interrupt, tell, with_store};
@@ -23,6 +23,7 @@ pub enum Pets {
 ///
 /// Each line is an object as in `POST /pets`, such as `{"name":"Rex","categoryId":3}`. All lines are validated before any
 /// animal is added, and all animals are added in one transaction. They get new ids: an `id`, as in an export, is ignored.
+/// Stdin is first copied into the data directory, with PostgreSQL into memory.
 ///
 /// The service may be running. Adding a million animals takes a few seconds. Meanwhile, reads continue and writes wait;
 /// a write that waits for 5 seconds gets a 503 response. With PostgreSQL, only new animals wait, in the last step, and
@@ -68,7 +69,7 @@ impl Pets {
 
 impl Import {
     fn run(self, common: &Common) -> Outcome {
-        let mut file = AnimalFile::open(&self.file)?;
+        let mut file = AnimalFile::open(&self.file, temporary_folder(common))?;
         // Caught only after `open`, so that a signal can end the process while `open` waits for a pipe.
         interrupt::catch()?;
         let (_, invalid) = file.check()?;

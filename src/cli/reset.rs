@@ -3,6 +3,7 @@
 use clap::Args;
 use tracing::Level;
 
+use super::animal_file::temporary_folder;
 use super::confirm::confirms;
 use super::first_animals::FirstAnimals;
 use super::progress::counted;
@@ -37,7 +38,7 @@ pub struct Reset {
 
 impl Reset {
     pub fn run(self, common: &Common) -> Outcome {
-        let animals = self.animals.open()?;
+        let animals = self.animals.open(temporary_folder(common))?;
         let target = match &common.database_url {
             Some(url) => url.to_string(),
             None => common.data_dir.display().to_string(),

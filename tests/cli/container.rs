@@ -1,8 +1,11 @@
 //! Commands in a container: nothing but the data directory is writable, and there is no `/tmp`.
 
-use std::process::Command;
+use std::io::Write;
+use std::process::{Command, Stdio};
 
 use testkit::{Database, Endpoint, FREE_PORTS, Folder, Process, Server, TIMEOUT, petstore, within};
+
+const REX: &str = r#"{"name":"Rex","categoryId":1}"#;
 
 /// Returns a command whose data directory is the folder `data`.
 fn contained(folder: &Folder, line: &str) -> Command {
@@ -15,6 +18,29 @@ fn contained(folder: &Folder, line: &str) -> Command {
     bwrap.args(["--clearenv", "--setenv", "PETSTORE_DATA_DIR", "/data", "--", "/petstore"]);
     bwrap.args(line.split_whitespace());
     bwrap
+}
+
+/// Runs a command with `input` on stdin, and returns what it reports.
+fn report(mut command: Command, input: &str) -> String {
+    let mut process = Process::start(command.stdin(Stdio::piped()));
+    process.take_input().write_all(input.as_bytes()).unwrap();
+    process.end().shown()
+}
+
+#[test]
+fn animals_are_read_from_stdin() {
+    let folder = Folder::new();
+    let run = |line: &str| report(contained(&folder, line), &format!("{REX}\n{REX}\n"));
+
+    let imported = run("pets import - --deployment staging");
+    let reset = run("reset --yes --pets -");
+    let on_postgresql = run(&format!("pets import - --database-url {}", testkit::postgres::database()));
+
+    assert!(imported.ends_with("imported 2 animals\n"), "{imported}");
+    assert!(reset.ends_with("added 2 animals\n"), "{reset}");
+    assert!(on_postgresql.ends_with("imported 2 animals\n"), "{on_postgresql}");
+    let left = folder.names("data");
+    assert!(left.iter().all(|name| name.starts_with("petstore")), "{left:?}");
 }
 
 /// The messages are more than SQLite sorts in memory while it creates the relay's index.

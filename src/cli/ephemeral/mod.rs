@@ -87,13 +87,13 @@ impl Ephemeral {
     /// Returns the exit status: that of COMMAND, if there is one.
     pub fn run(self) -> Result<ExitCode, Failure> {
         app::ignore_environment();
-        let animals = self.animals.open()?;
+        let temporary = env::temp_dir();
+        let animals = self.animals.open(Some(&temporary))?;
         // From here on, no signal ends the process and leaves the folder.
         let (supervisor, stops) = Supervisor::start()?;
         if self.command.is_empty() {
             hang_up::watch(Arc::clone(&supervisor))?;
         }
-        let temporary = env::temp_dir();
         folder::remove_abandoned(&temporary);
         // Declared before the service, because it is removed after the service has ended.
         let mut folder = None;
