@@ -1,29 +1,30 @@
 //! An HTTP/1.1 client for one server, with persistent connections: the collector of traces, the endpoint of messages.
+//!
+//! The status line of a response decides, because the server has acted by then. The rest only decides whether the connection
+//! is used again, so that a request is not repeated because of a response that breaks the protocol.
 
+use std::future::poll_fn;
 use std::io;
+use std::pin::Pin;
 use std::time::Duration;
 
-use axum::http::header::HOST;
-use axum::http::response::Parts;
 use axum::http::uri::{PathAndQuery, Uri};
-use axum::http::{HeaderMap, HeaderValue, Request};
-use bytes::Bytes;
-use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::Incoming;
-use hyper::client::conn::http1::{self, SendRequest};
-use hyper_util::rt::TokioIo;
+use axum::http::{HeaderMap, StatusCode};
 use parking_lot::Mutex;
 use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{
+    AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader, copy, sink,
+};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
 
-/// Maximum size of a response's head, and of its body, which is discarded. The smallest that hyper allows.
-const MAX_RESPONSE: usize = 8 << 10;
+/// Maximum size of a response's head, and of its body, which is discarded. More closes the connection.
+const MAX_HEAD: u64 = 64 << 10;
+const MAX_BODY: u64 = 8 << 10;
 
-/// Maximum time for the body. A connection is reusable only after it.
-const BODY_TIMEOUT: Duration = Duration::from_secs(1);
+/// Maximum time for the rest of a response after its status line.
+const REST_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Maximum time to connect to one address of the server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -36,84 +37,101 @@ pub struct Client {
     port: u16,
     path: PathAndQuery,
     /// The header `Host`.
-    authority: HeaderValue,
+    authority: String,
     /// `None` for `http`.
     tls: Option<TlsConnector>,
     idle: Mutex<Vec<Connection>>,
 }
 
 struct Connection {
-    sender: SendRequest<Full<Bytes>>,
+    stream: BufReader<Box<dyn Socket>>,
     opened_at: Instant,
+}
+
+trait Socket: AsyncRead + AsyncWrite + Unpin + Send + Sync {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + Send + Sync> Socket for T {}
+
+#[derive(Debug)]
+pub struct Response {
+    pub status: StatusCode,
+    /// The lower-case names and the values of the headers that were read.
+    headers: Vec<(String, String)>,
 }
 
 impl Client {
     /// Creates a client that ignores user information in `url`.
-    pub fn new(url: &Uri, tls: Option<TlsConnector>) -> Result<Self, String> {
+    pub fn new(url: &Uri, tls: Option<TlsConnector>) -> Self {
         let authority = url.authority().map_or("", |authority| authority.as_str());
         let authority = authority.rsplit('@').next().unwrap_or_default();
-        Ok(Self {
+        Self {
             host: url.host().unwrap_or_default().trim_matches(['[', ']']).to_owned(),
             port: url.port_u16().unwrap_or(if tls.is_some() { 443 } else { 80 }),
             path: url.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/")),
-            authority: HeaderValue::from_str(authority).map_err(|error| error.to_string())?,
+            authority: authority.to_owned(),
             tls,
             idle: Mutex::default(),
-        })
+        }
     }
 
-    /// Sends a request, and returns the head of the response. Fails if it does not arrive within `limit`.
+    /// Sends a request, and returns the status and headers of the response. Fails if the status does not arrive within
+    /// `limit`.
     ///
     /// Repeats it once if a connection that was kept fails, because the server may have closed it at the same time.
-    pub async fn post(&self, headers: HeaderMap, body: Bytes, limit: Duration) -> io::Result<Parts> {
+    pub async fn post(&self, headers: &HeaderMap, body: &[u8], limit: Duration) -> io::Result<Response> {
+        let request = self.request(headers, body);
         let exchange = async {
-            if let Some(kept) = self.kept().await
-                && let Ok(exchanged) = self.exchange(kept, headers.clone(), body.clone()).await
+            if let Some(mut kept) = self.kept().await
+                && let Ok(status) = exchange(&mut kept, &request).await
             {
-                return Ok(exchanged);
+                return Ok((kept, status));
             }
-            self.exchange(self.connect().await?, headers, body).await
+            let mut connection = self.connect().await?;
+            let status = exchange(&mut connection, &request).await?;
+            Ok((connection, status))
         };
         let late = |_| Err(io::Error::other(format!("no response within {limit:?}")));
-        let (connection, response) = timeout(limit, exchange).await.unwrap_or_else(late)?;
-        let (head, body) = response.into_parts();
-        if let Ok(Ok(_)) = timeout(BODY_TIMEOUT, Limited::new(body, MAX_RESPONSE).collect()).await {
+        let (mut connection, (status, is_newest)) = timeout(limit, exchange).await.unwrap_or_else(late)?;
+        let mut response = Response { status, headers: Vec::new() };
+        let is_reusable = timeout(REST_TIMEOUT, read_rest(&mut connection.stream, &mut response)).await;
+        if is_newest && matches!(is_reusable, Ok(Ok(true))) && connection.stream.buffer().is_empty() {
             self.idle.lock().push(connection);
         }
-        Ok(head)
+        Ok(response)
+    }
+
+    fn request(&self, headers: &HeaderMap, body: &[u8]) -> Vec<u8> {
+        let (path, authority, length) = (&self.path, &self.authority, body.len());
+        let mut request =
+            format!("POST {path} HTTP/1.1\r\nhost: {authority}\r\ncontent-length: {length}\r\n").into_bytes();
+        for (name, value) in headers {
+            request.extend([name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
+        }
+        request.extend_from_slice(b"\r\n");
+        request.extend_from_slice(body);
+        request
     }
 
     /// Takes a connection that is still open.
     async fn kept(&self) -> Option<Connection> {
         loop {
             let mut kept = self.idle.lock().pop()?;
-            if kept.opened_at.elapsed() < MAX_AGE && kept.sender.ready().await.is_ok() {
+            // Nothing can be read from an open connection.
+            let is_open = poll_fn(|cx| Pin::new(&mut kept.stream).poll_fill_buf(cx).is_pending().into()).await;
+            if kept.opened_at.elapsed() < MAX_AGE && is_open {
                 return Some(kept);
             }
         }
-    }
-
-    async fn exchange(
-        &self,
-        mut connection: Connection,
-        headers: HeaderMap,
-        body: Bytes,
-    ) -> io::Result<(Connection, http::Response<Incoming>)> {
-        let mut request = Request::post(self.path.clone()).body(Full::new(body)).map_err(io::Error::other)?;
-        *request.headers_mut() = headers;
-        request.headers_mut().insert(HOST, self.authority.clone());
-        let response = connection.sender.send_request(request).await.map_err(io::Error::other)?;
-        Ok((connection, response))
     }
 
     async fn connect(&self) -> io::Result<Connection> {
         let stream = self.connect_tcp().await?;
         stream.set_nodelay(true)?;
         match &self.tls {
-            None => open(stream).await,
+            None => Ok(open(stream)),
             Some(connector) => {
                 let name = ServerName::try_from(self.host.clone()).map_err(io::Error::other)?;
-                open(connector.connect(name, stream).await?).await
+                Ok(open(connector.connect(name, stream).await?))
             }
         }
     }
@@ -132,10 +150,109 @@ impl Client {
     }
 }
 
-async fn open(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> io::Result<Connection> {
-    let handshake = http1::Builder::new().max_buf_size(MAX_RESPONSE).handshake(TokioIo::new(stream));
-    let (sender, connection) = handshake.await.map_err(io::Error::other)?;
-    // The next request reports how the connection ended.
-    tokio::spawn(async { drop(connection.await) });
-    Ok(Connection { sender, opened_at: Instant::now() })
+fn open(stream: impl Socket + 'static) -> Connection {
+    Connection { stream: BufReader::new(Box::new(stream)), opened_at: Instant::now() }
+}
+
+/// Returns the status of the response, and whether it has the newest version of the protocol, which keeps connections.
+async fn exchange(connection: &mut Connection, request: &[u8]) -> io::Result<(StatusCode, bool)> {
+    let stream = &mut connection.stream;
+    // A server may respond and close the connection before it has read the request.
+    let written = async {
+        stream.write_all(request).await?;
+        stream.flush().await
+    };
+    let written = written.await;
+    let status = async {
+        loop {
+            let head = &mut stream.take(MAX_HEAD);
+            let (status, is_newest) = parse_status(&read_line(head).await?).ok_or_else(|| invalid("status line"))?;
+            // Interim responses precede the final one.
+            if !status.is_informational() || status == StatusCode::SWITCHING_PROTOCOLS {
+                return Ok((status, is_newest));
+            }
+            while !read_line(head).await?.is_empty() {}
+        }
+    };
+    status.await.map_err(|error| written.err().unwrap_or(error))
+}
+
+fn parse_status(line: &str) -> Option<(StatusCode, bool)> {
+    let (version, rest) = line.strip_prefix("HTTP/1.")?.split_once(' ')?;
+    let status = rest.split(' ').next()?.parse().ok()?;
+    Some((status, version == "1"))
+}
+
+/// Reads the other headers and the body. Returns whether another response may follow.
+async fn read_rest(stream: &mut (impl AsyncBufRead + Unpin), response: &mut Response) -> io::Result<bool> {
+    let mut head = stream.take(MAX_HEAD);
+    loop {
+        let line = read_line(&mut head).await?;
+        match (line.split_once(':'), response.headers.last_mut()) {
+            _ if line.is_empty() => break,
+            (_, Some((_, value))) if line.starts_with([' ', '\t']) => value.extend([" ", line.trim()]),
+            (Some((name, value)), _) => {
+                response.headers.push((name.to_ascii_lowercase(), value.to_owned()));
+            }
+            (None, _) => return Err(invalid("header")),
+        }
+    }
+    let mut body = stream.take(MAX_BODY);
+    let is_last = response.all("connection").any(|value| !value.eq_ignore_ascii_case("keep-alive"));
+    let (lengths, codings): (Vec<_>, Vec<_>) =
+        (response.all("content-length").collect(), response.all("transfer-encoding").collect());
+    let is_whole = match (&*lengths, &*codings) {
+        _ if matches!(response.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) => true,
+        ([length], []) => {
+            let length = length.parse().map_err(|_| invalid("content-length"))?;
+            copy(&mut (&mut body).take(length), &mut sink()).await? == length
+        }
+        ([], [coding]) if coding.eq_ignore_ascii_case("chunked") => {
+            while read_chunk(&mut body).await? {}
+            true
+        }
+        // The end of the connection ends the body.
+        _ => {
+            copy(&mut body, &mut sink()).await?;
+            false
+        }
+    };
+    Ok(is_whole && !is_last)
+}
+
+/// Returns false after the last chunk and the trailers.
+async fn read_chunk(body: &mut (impl AsyncBufRead + Unpin)) -> io::Result<bool> {
+    let line = read_line(body).await?;
+    let size = line.split(';').next().and_then(|size| u64::from_str_radix(size.trim(), 16).ok());
+    let size = size.ok_or_else(|| invalid("chunk"))?;
+    copy(&mut (&mut *body).take(size), &mut sink()).await?;
+    while !read_line(body).await?.is_empty() {
+        if size > 0 {
+            return Err(invalid("chunk"));
+        }
+    }
+    Ok(size > 0)
+}
+
+/// Reads a line without its end.
+async fn read_line(stream: &mut (impl AsyncBufRead + Unpin)) -> io::Result<String> {
+    let mut line = Vec::new();
+    stream.read_until(b'\n', &mut line).await?;
+    let line =
+        line.strip_suffix(b"\n").ok_or_else(|| io::Error::other("the connection or the response ended early"))?;
+    Ok(String::from_utf8_lossy(line.strip_suffix(b"\r").unwrap_or(line)).into_owned())
+}
+
+fn invalid(what: &str) -> io::Error {
+    io::Error::other(format!("the response has an invalid {what}"))
+}
+
+impl Response {
+    fn all(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.headers.iter().filter(move |(known, _)| known == name).map(|(_, value)| value.trim())
+    }
+
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.all(name).next()
+    }
 }

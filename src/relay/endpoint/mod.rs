@@ -9,8 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, USER_AGENT};
-use axum::http::response::Parts;
+use axum::http::header::{CONTENT_TYPE, USER_AGENT};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use bytes::Bytes;
 use tokio::task::JoinSet;
@@ -19,7 +18,7 @@ use tokio::time::{Instant, timeout};
 use super::{Broker, Published, Stream};
 use crate::clock::Clock;
 use crate::domain::{AccountId, Deployment, Message, MessageId, Timestamp};
-use crate::http_client::Client;
+use crate::http_client::{Client, Response};
 use crate::representation::message_json;
 use crate::tls;
 use delays::Delays;
@@ -96,7 +95,7 @@ impl Broker for Endpoint {
     /// Loads the authorities of the system. Each delivery connects if no connection is open.
     async fn connect(&self, _: Deployment) -> Result<Deliveries, String> {
         let tls = if self.url.is_https() { Some(tls::system_connector(&[b"http/1.1"]).await?) } else { None };
-        let client = Client::new(self.url.uri(), tls)?;
+        let client = Client::new(self.url.uri(), tls);
         let sender = Arc::new(Sender { client, secrets: self.secrets.clone(), clock: self.clock.clone() });
         let (in_flight, running, acknowledged_at) = Default::default();
         Ok(Deliveries { sender, delays: Arc::clone(&self.delays), in_flight, running, acknowledged_at })
@@ -188,7 +187,7 @@ impl Sender {
     async fn send(&self, message: &Message) -> Result<(), Failure> {
         let body = body(message);
         let headers = self.headers(message, &body);
-        match self.client.post(headers, body, TIMEOUT).await {
+        match self.client.post(&headers, &body, TIMEOUT).await {
             Ok(response) => self.result(&response),
             Err(error) => Err(Failure::Endpoint(error.to_string(), None)),
         }
@@ -206,13 +205,14 @@ impl Sender {
         headers
     }
 
-    fn result(&self, response: &Parts) -> Result<(), Failure> {
+    fn result(&self, response: &Response) -> Result<(), Failure> {
         let why = format!("status {}", response.status);
         match response.status {
             status if status.is_success() => Ok(()),
-            status if status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error() => {
-                Err(Failure::Endpoint(why, demanded_pause(&response.headers, self.clock.now())))
-            }
+            status if status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error() => Err(Failure::Endpoint(
+                why,
+                response.header("retry-after").and_then(|text| demanded_pause(text, self.clock.now())),
+            )),
             _ => Err(Failure::Message(why)),
         }
     }
@@ -227,9 +227,8 @@ fn body(message: &Message) -> Bytes {
     body.into()
 }
 
-/// Parses `Retry-After`: seconds or a date. `None` if it is absent or invalid.
-fn demanded_pause(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
-    let text = headers.get(RETRY_AFTER)?.to_str().ok()?;
+/// Parses `Retry-After`: seconds or a date. `None` if it is invalid.
+fn demanded_pause(text: &str, now: Timestamp) -> Option<Duration> {
     if let Ok(seconds) = text.parse() {
         return Some(Duration::from_secs(seconds));
     }
@@ -273,9 +272,7 @@ mod tests {
             ("-1", None),
             ("99999999999999999999", None),
         ] {
-            let headers = HeaderMap::from_iter([(RETRY_AFTER, HeaderValue::from_static(text))]);
-            assert_eq!(demanded_pause(&headers, NOW), seconds.map(Duration::from_secs), "{text}");
+            assert_eq!(demanded_pause(text, NOW), seconds.map(Duration::from_secs), "{text}");
         }
-        assert_eq!(demanded_pause(&HeaderMap::new(), NOW), None);
     }
 }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::{HeaderMap, StatusCode};
-use bytes::Bytes;
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -51,7 +50,7 @@ impl Exporting {
     pub(super) fn start(settings: Settings, queue: mpsc::Receiver<Span>, lost: Arc<Counter>) -> Result<Self, String> {
         let (stop, stopped) = watch::channel(false);
         let exporter = Exporter {
-            client: Client::new(&settings.endpoint, connector(&settings)?)?,
+            client: Client::new(&settings.endpoint, connector(&settings)?),
             headers: settings.headers,
             resource: encode::resource(&settings.attributes),
             queue,
@@ -111,10 +110,10 @@ impl Exporter {
 
     /// Sends a batch, retrying until it is accepted. Meanwhile the queue fills; further spans are lost.
     async fn send(&mut self, spans: &[Span]) {
-        let body = Bytes::from(encode::request(&self.resource, spans));
+        let body = encode::request(&self.resource, spans);
         let mut backoff = Backoff::new(MIN_PAUSE, MAX_PAUSE);
         loop {
-            let (why, is_retriable) = match self.client.post(self.headers.clone(), body.clone(), self.timeout).await {
+            let (why, is_retriable) = match self.client.post(&self.headers, &body, self.timeout).await {
                 Ok(response) if response.status.is_success() => break,
                 Ok(response) => (format!("status {}", response.status), is_retriable(response.status)),
                 Err(error) => (error.to_string(), true),

@@ -18,7 +18,8 @@ const FLOOD: usize = 64 << 20;
 #[test]
 fn endless_responses_are_not_read() {
     for (begin, is_acknowledged) in [
-        ("HTTP/1.1 200 OK\r\nx: ", false),
+        ("HTTP/1.1 200 OK\r\nx: ", true),
+        ("HTTP/1.1 200 ", false),
         ("HTTP/1.1 200 OK\r\ncontent-length: 1000000000000\r\n\r\n", true),
         ("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nffffffff\r\n", true),
         ("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1;", true),
@@ -50,6 +51,64 @@ fn endless_responses_are_not_read() {
         }
         let ended = server.end_by(Signal::TERM);
         assert!(ended.code == Some(0) && !ended.stderr.contains("panicked"), "{begin:?}: {ended:?}");
+    }
+}
+
+#[test]
+fn status_line_acknowledges_whatever_follows() {
+    let large = |line: &str, count| line.repeat(count);
+    let responses = [
+        format!("200 OK\r\n{}content-length: 0\r\n\r\n", large("x: 1\r\n", 8_000)),
+        format!("200 OK\r\n{}\r\n", large("x: a header of some length, again and again\r\n", 20_000)),
+        "200 OK\r\nx: 1,\r\n  2\r\ncontent-length: 0\r\n\r\n".into(),
+        "204\r\n\r\n".into(),
+        "202 Accepted\nx: 1\n\n".into(),
+        "200 OK\r\nno colon\r\n\r\n".into(),
+        "200 OK\r\ncontent-length: soon\r\n\r\n".into(),
+        "200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n{}".into(),
+        "200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nx: 1\r\n\r\n".into(),
+        "200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n".into(),
+        "200 OK\r\ntransfer-encoding: gzip\r\n\r\n{}".into(),
+        "200 OK\r\ncontent-length: 0\r\n\r\nHTTP/1.1 500 Internal Server Error\r\n\r\n".into(),
+        "100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: </>\r\n\r\nHTTP/1.1 200 OK\r\n\r\n".into(),
+        "200 OK\r\n".into(),
+    ];
+    let count = responses.len();
+    let hooked = Hooked::on_sqlite();
+    let endpoint = Endpoint::start(move |delivery, out| {
+        let number = (0..count).rev().find(|n| delivery.has(&format!("message {n}\""))).unwrap();
+        let response = format!("HTTP/1.1 {}", responses[number]);
+        out.write_all(response.as_bytes())?;
+        out.flush()?;
+        // The last response has no end.
+        if number + 1 == count { Err(std::io::ErrorKind::Other.into()) } else { Ok(()) }
+    });
+    let server = hooked.serve(&endpoint);
+
+    hooked.shop.send_numbered(&server, "message", count);
+
+    hooked.shop.assert_nothing_waits();
+    assert_eq!(metric(&server, "petstore_relay_failures_total"), 0.0);
+    server.end_by(Signal::TERM);
+    assert_eq!(endpoint.deliveries().len(), count, "each message arrives once");
+}
+
+#[test]
+fn retry_after_in_a_large_or_folded_head_is_honoured() {
+    for head in [format!("{}retry-after: 3600", "x: 1\r\n".repeat(8_000)), "x: 1\r\n 2\r\nRetry-After:\r\n 3600".into()]
+    {
+        let hooked = Hooked::on_sqlite();
+        let endpoint = Endpoint::start(move |_, out| {
+            out.write_all(format!("HTTP/1.1 503 Unavailable\r\n{head}\r\ncontent-length: 0\r\n\r\n").as_bytes())?;
+            out.flush()
+        });
+        let server = hooked.serve(&endpoint);
+        hooked.shop.send(&server, "Hello");
+        within(TIMEOUT, "the first delivery", || endpoint.deliveries().len() == 1);
+        // Longer than the pause without the header.
+        thread::sleep(Duration::from_secs(4));
+        assert_eq!((endpoint.deliveries().len(), hooked.waiting()), (1, 1));
+        server.end_by(Signal::TERM);
     }
 }
 
