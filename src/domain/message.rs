@@ -69,10 +69,13 @@ impl MessageIds {
 }
 
 /// A UUIDv7 (RFC 9562, section 5.7), shown as `msg_` and its 32 hexadecimal digits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MessageId(uuid::Uuid);
 
 impl MessageId {
+    pub const MIN: Self = Self(uuid::Uuid::nil());
+    pub const MAX: Self = Self(uuid::Uuid::max());
+
     pub fn as_bytes(&self) -> &[u8; 16] {
         self.0.as_bytes()
     }

@@ -43,16 +43,26 @@ pub struct Published {
     pub acknowledged: Vec<(AccountId, MessageId)>,
     /// Why the last of the other messages was not acknowledged. `None` if none was rejected.
     pub rejection: Option<String>,
+    /// Each reason why messages were rejected, with the first of these.
+    pub rejections: Vec<(String, MessageId)>,
     /// Set if a message got no response from the stream, because of a timeout, a lost connection or a missing stream.
     pub has_unanswered: bool,
     /// Set if messages were not published, because they were rejected recently.
     pub has_delayed: bool,
     /// Set if messages are still in flight.
     pub has_in_flight: bool,
+    /// Where to continue, to skip messages. `None` after the last message.
+    pub next: Option<(AccountId, MessageId)>,
+    /// Set at the end of a sweep that left messages for the next one.
+    pub has_more: bool,
 }
 
 impl Published {
     pub fn reject(&mut self, id: MessageId, why: impl Display) {
-        self.rejection = Some(format!("message {id}: {why}"));
+        let why = why.to_string();
+        if !self.rejections.iter().any(|(known, _)| *known == why) {
+            self.rejections.push((why.clone(), id));
+        }
+        self.rejection = Some(why);
     }
 }

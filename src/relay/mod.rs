@@ -26,6 +26,7 @@ use tokio::time::timeout;
 use crate::clock::Clock;
 use crate::store::Store;
 pub use broker::{Broker, Published, Stream};
+pub use endpoint::{Delays, Deliveries, Failure, Receiver};
 pub use relaying::run;
 pub use status::Status;
 pub use target::Target;

@@ -1,36 +1,48 @@
-//! The log of an outage: its start, its cause every few minutes, and its end.
+//! The log of an outage: its start, each cause every few minutes, and its end.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Interval of warnings. While a message that the receiver never accepts is queued, nothing ends the outage, and a later
-/// cause would not be logged without them.
+/// Interval of warnings of the same cause. While a message that the receiver never accepts is queued, nothing ends the
+/// outage.
 const INTERVAL: Duration = Duration::from_mins(5);
+
+/// Maximum number of causes to remember. Others are not logged meanwhile.
+const CAUSES: usize = 16;
 
 /// The state of an outage: messages cannot be relayed.
 #[derive(Debug, Default)]
 pub struct Outage {
-    warned: Option<Instant>,
+    /// When each cause was last logged.
+    warned: HashMap<String, Instant>,
 }
 
 impl Outage {
-    pub const fn has_begun(&self) -> bool {
-        self.warned.is_some()
+    pub fn has_begun(&self) -> bool {
+        !self.warned.is_empty()
     }
 
-    /// Begins or continues. Returns whether to log a warning.
-    pub fn is_warning_due(&mut self) -> bool {
-        let is_due = self.warned.is_none_or(|last| last.elapsed() >= INTERVAL);
+    /// Begins or continues. Returns whether to log this cause.
+    pub fn is_warning_due(&mut self, cause: &str) -> bool {
+        let is_recent = |last: &Instant| last.elapsed() < INTERVAL;
+        if self.warned.get(cause).is_some_and(is_recent) {
+            return false;
+        }
+        if self.warned.len() >= CAUSES {
+            self.warned.retain(|_, last| is_recent(last));
+        }
+        let is_due = self.warned.len() < CAUSES;
         if is_due {
-            self.warned = Some(Instant::now());
+            self.warned.insert(cause.to_owned(), Instant::now());
         }
         is_due
     }
 
     /// Returns whether it had begun.
-    pub const fn end(&mut self) -> bool {
-        self.warned.take().is_some()
+    pub fn end(&mut self) -> bool {
+        !std::mem::take(&mut self.warned).is_empty()
     }
 }
 
@@ -40,17 +52,28 @@ mod tests {
     use tokio::time::advance;
 
     #[tokio::test(start_paused = true)]
-    async fn lasting_outage_is_logged_every_5_min() {
+    async fn each_cause_is_logged_at_once_and_every_5_min() {
         let mut outage = Outage::default();
         assert!(!outage.end());
-        let mut minutes = Vec::new();
+        let mut logged = Vec::new();
         for minute in 0..12 {
-            if outage.is_warning_due() {
-                minutes.push(minute);
+            for cause in if minute < 3 { &["500"][..] } else { &["422", "500"] } {
+                if outage.is_warning_due(cause) {
+                    logged.push((minute, *cause));
+                }
             }
             advance(Duration::from_mins(1)).await;
         }
-        assert_eq!(minutes, [0, 5, 10]);
-        assert!(outage.end() && !outage.has_begun() && outage.is_warning_due());
+        assert_eq!(logged, [(0, "500"), (3, "422"), (5, "500"), (8, "422"), (10, "500")]);
+        assert!(outage.end() && !outage.has_begun() && outage.is_warning_due("500"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn number_of_logged_causes_is_bounded() {
+        let mut outage = Outage::default();
+        let due = |outage: &mut Outage| (0..1_000).filter(|n| outage.is_warning_due(&n.to_string())).count();
+        assert_eq!(due(&mut outage), CAUSES);
+        advance(INTERVAL).await;
+        assert_eq!((due(&mut outage), outage.warned.len()), (CAUSES, CAUSES));
     }
 }

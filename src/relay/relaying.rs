@@ -15,6 +15,9 @@ use crate::clock::Clock;
 use crate::domain::{AccountId, Message, MessageId};
 use crate::store::{RelayLease, Store};
 
+/// Precedes every message.
+const START: (AccountId, MessageId) = (AccountId(0), MessageId::MIN);
+
 /// Number of batches rejected as a whole before the relay tries another server and waits. Fewer would let the messages that
 /// a broker never accepts delay others; more would load a broker that accepts none.
 const REJECTED_BATCHES: usize = 16;
@@ -31,6 +34,9 @@ const COUNT: Duration = Duration::from_secs(5);
 
 /// Maximum count of queued messages, to bound the cost of counting.
 const MAX_COUNT: u32 = 10_000;
+
+/// The endpoint will never accept messages again, so the operator has to act.
+const GONE: &str = "status 410 Gone";
 
 /// Maximum time that a stop waits for acknowledgements, within the limit of the shutdown, so that they are marked as sent.
 const ACKNOWLEDGEMENT_GRACE: Duration = Duration::from_secs(8);
@@ -57,6 +63,7 @@ pub async fn run<B: Broker>(
         acknowledged: Vec::new(),
         outage: Outage::default(),
         resume_after: None,
+        has_more: false,
         lease_confirmed_at: None,
         next_count: Instant::now(),
     };
@@ -77,9 +84,10 @@ struct Relaying<B: Broker> {
     /// Messages acknowledged by the broker, but not yet marked as sent in the database.
     acknowledged: Vec<(AccountId, MessageId)>,
     outage: Outage,
-    /// The last message of a batch that the broker rejected as a whole. The next round starts after it. `None` to start at
-    /// the oldest queued message.
-    resume_after: Option<MessageId>,
+    /// Where the next round starts after an interruption. `None` to start with the first account.
+    resume_after: Option<(AccountId, MessageId)>,
+    /// Set if the last round left messages that may be sent now.
+    has_more: bool,
     /// When the lease was last confirmed. `None` if another process holds it.
     lease_confirmed_at: Option<Instant>,
     /// When to count queued messages again.
@@ -99,7 +107,11 @@ impl<B: Broker> Relaying<B> {
             if is_stable {
                 backoff = Backoff::new(MIN_DELAY, MAX_DELAY);
             }
-            let wait = if outcome.is_ok() { POLL } else { backoff.next_delay() };
+            let wait = match outcome {
+                Ok(_) if mem::take(&mut self.has_more) => Duration::ZERO,
+                Ok(_) => POLL,
+                Err(_) => backoff.next_delay(),
+            };
             match outcome {
                 Ok(Round::Delayed { .. } | Round::InFlight | Round::Paused) => {}
                 Ok(Round::Relayed | Round::Standby) if !is_stable => {}
@@ -110,10 +122,7 @@ impl<B: Broker> Relaying<B> {
                 }
                 Ok(Round::Rejected(why)) | Err(why) => {
                     self.status.failed();
-                    match self.outage.is_warning_due() {
-                        true => tracing::warn!(why, "cannot relay messages, they stay queued; retrying"),
-                        false => tracing::debug!(why, "cannot relay messages, retrying"),
-                    }
+                    self.warn(&why, None);
                 }
             }
             tokio::select! {
@@ -151,21 +160,22 @@ impl<B: Broker> Relaying<B> {
         if self.is_paused() {
             return Ok(self.collect().await?.map_or(Round::Paused, Round::Rejected));
         }
-        let (mut after, mut rejected) = (self.resume_after.take(), None);
         // Messages before it wait, too.
-        let mut has_delayed = after.is_some();
+        self.has_more = self.resume_after.is_some();
+        let (mut after, mut rejected, mut has_delayed) =
+            (self.resume_after.take().unwrap_or(START), None, self.has_more);
         let (mut batches, mut rejected_batches, mut has_relayed, mut has_in_flight) = (0, 0, false, false);
         loop {
             let batch = self.store.unsent_messages(after, B::Stream::BATCH).await.map_err(database)?;
-            let Some(last) = batch.last() else { break };
-            after = Some(last.id);
             let published = self.publish(&batch).await;
+            after = published.next.or(batch.last().map(|last| (last.account, last.id))).unwrap_or(after);
             let none = published.acknowledged.is_empty() && published.rejection.is_some();
-            batches += 1;
+            batches += usize::from(!batch.is_empty());
             rejected_batches += usize::from(none);
             has_relayed |= !published.acknowledged.is_empty();
             has_delayed |= published.has_delayed;
             has_in_flight |= published.has_in_flight;
+            self.has_more |= published.has_more;
             self.acknowledged.extend(published.acknowledged);
             self.mark_sent().await?;
             let is_broken = none && published.has_unanswered || rejected_batches == REJECTED_BATCHES;
@@ -176,7 +186,7 @@ impl<B: Broker> Relaying<B> {
             }
             if is_broken || self.is_paused() {
                 // Continues with the next messages in case these are the problem.
-                self.resume_after = Some(last.id);
+                self.resume_after = Some(after);
                 return Err(published.rejection.unwrap_or_default());
             }
             // A message that the broker rejects, for instance because of its size, does not block the others.
@@ -191,7 +201,7 @@ impl<B: Broker> Relaying<B> {
             None if has_delayed => Ok(Round::Delayed { batches }),
             None if has_in_flight && !has_relayed => Ok(Round::InFlight),
             None => Ok(Round::Relayed),
-            Some(why) if has_relayed => Ok(Round::Rejected(why)),
+            Some(why) if has_relayed || B::Stream::LEAVES_IN_FLIGHT => Ok(Round::Rejected(why)),
             Some(why) => Err(why),
         }
     }
@@ -237,7 +247,20 @@ impl<B: Broker> Relaying<B> {
                 } => {}
             }
         }
+        for (why, id) in &published.rejections {
+            self.warn(why, Some(*id));
+        }
         published
+    }
+
+    /// Logs why a message, or the first of several, was rejected.
+    fn warn(&mut self, why: &str, id: Option<MessageId>) {
+        let id = id.map(tracing::field::display);
+        match self.outage.is_warning_due(why) {
+            true if why == GONE => tracing::error!(id, why, "the endpoint is gone, messages stay queued; retrying"),
+            true => tracing::warn!(id, why, "cannot relay messages, they stay queued; retrying"),
+            false => tracing::debug!(id, why, "cannot relay messages, retrying"),
+        }
     }
 
     async fn has_lease(&mut self) -> Result<bool, String> {

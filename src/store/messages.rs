@@ -85,9 +85,9 @@ impl Store {
         }
     }
 
-    /// Returns at most `limit` messages after `after` that are not acknowledged, in order of their ids. Requires the relay
-    /// lease.
-    pub async fn unsent_messages(&self, after: Option<MessageId>, limit: u32) -> Result<Vec<Message>> {
+    /// Returns at most `limit` messages after `after` that are not acknowledged, in order of their accounts and ids.
+    /// Requires the relay lease.
+    pub async fn unsent_messages(&self, after: (AccountId, MessageId), limit: u32) -> Result<Vec<Message>> {
         dispatch!(self, db => db.unsent_messages(after, limit).await)
     }
 

@@ -73,6 +73,7 @@ fn settings_have_a_flag_a_variable_and_a_key() {
         ("backup-dir", "kept"),
         ("relay", "nats://broker:4222"),
         ("relay-secret-file", "secrets"),
+        ("relay-allow-plaintext", "true"),
         ("relay-retention", "30d"),
         ("audit-retention", "90d"),
         ("log-requests", "true"),

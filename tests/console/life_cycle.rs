@@ -32,7 +32,11 @@ fn account_is_used_signed_out_and_deleted() {
         let sent = ada.post("/messages", &[("message", "Hello, store!")]).await;
         assert_eq!(sent.status(), 202, "{}", sent.body);
         assert!(sent.body.contains(">queued</span>"), "{}", sent.body);
-        let waiting = service.store.unsent_messages(None, 1).await.unwrap();
+        let waiting = service
+            .store
+            .unsent_messages((petstore::domain::AccountId(0), petstore::domain::MessageId::MIN), 1)
+            .await
+            .unwrap();
         let message = (waiting[0].account, waiting[0].id);
         service.store.mark_messages_sent(vec![message], waiting[0].created_at).await.unwrap();
         let messages = ada.get("/messages").await.body;

@@ -117,7 +117,7 @@ fn snapshot(folder: &Folder) -> Vec<(PathBuf, Option<u64>, Vec<u8>)> {
     files.map(of).collect()
 }
 
-const RELAY_INDEX: &str = "CREATE INDEX messages_by_sending ON messages (sent_at, id)";
+const RELAY_INDEX: &str = "CREATE INDEX messages_by_sending ON messages (sent_at, account_id, id)";
 
 #[test]
 fn every_restored_database_is_served() {

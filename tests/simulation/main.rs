@@ -21,6 +21,7 @@ mod lives;
 mod locks;
 mod machine;
 mod names;
+mod neighbours;
 mod plan;
 mod process;
 mod seeds;
@@ -28,6 +29,7 @@ mod service;
 mod tally;
 mod trace;
 mod vfs;
+mod web_server;
 mod world;
 
 use bugs::Bug;

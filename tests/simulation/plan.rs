@@ -7,6 +7,7 @@ use testkit::Random;
 
 use crate::bugs::Bug;
 use crate::disk::Character;
+use crate::web_server::WebServer;
 use crate::world::World;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +51,8 @@ const FAULTS: [Fault; 16] = [
 
 pub struct Plan {
     pub planted: Option<Bug>,
+    /// Receives the messages in place of the broker.
+    pub web_server: Option<WebServer>,
     /// The time with clients and faults.
     pub duration: Duration,
     pub clients: u64,
@@ -80,6 +83,7 @@ impl Plan {
         let limit = ["5/s", "60/min", "200/min", "1000/s"][random.index(4)];
         Self {
             planted,
+            web_server: None,
             duration: Duration::from_millis(2_000 + random.below(8_000)),
             clients: 2 + random.below(5),
             processes,

@@ -85,7 +85,15 @@ impl Process {
         });
         let writer = writer.expect("an opened store has a writer");
         process.spawn(write(Rc::clone(world), id, writer, Arc::clone(&store), failed));
-        process.spawn(relay::run(route, plan.retention, Arc::clone(&store), clock.clone(), status, stopped));
+        match &plan.web_server {
+            None => {
+                process.spawn(relay::run(route, plan.retention, Arc::clone(&store), clock.clone(), status, stopped))
+            }
+            Some(server) => {
+                let server = server.endpoint();
+                process.spawn(relay::run(server, plan.retention, Arc::clone(&store), clock.clone(), status, stopped));
+            }
+        }
         if plan.planted != Some(Bug::CacheAlone) {
             let keys = Arc::clone(&keys);
             process.spawn(async move { keys.follow().await });

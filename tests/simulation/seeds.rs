@@ -8,7 +8,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 
 use tempfile::TempDir;
-use testkit::trial;
+use testkit::{Random, trial};
 
 use crate::bugs::Bug;
 use crate::ledger::Checked;
@@ -116,6 +116,21 @@ pub fn run_telling(seed: u64, planted: Option<Bug>) -> End {
 }
 
 fn on_a_thread(seed: u64, planted: Option<Bug>, tells: bool) -> End {
+    let plan = |random: &mut _| Plan::new(random, planted);
+    simulate(seed, plan, async |world| {
+        trace::begin(tells);
+        let (result, tally) = world::live(world).await;
+        let (hash, story) = trace::end();
+        End { result, hash, tally, story }
+    })
+}
+
+/// Simulates a world on the first database, on a thread of its own.
+pub fn simulate<T: Send>(
+    seed: u64,
+    plan: impl FnOnce(&mut Random) -> Plan + Send,
+    work: impl AsyncFnOnce(Rc<World>) -> T + Send,
+) -> T {
     static ORIGIN: OnceLock<Origin> = OnceLock::new();
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -125,13 +140,7 @@ fn on_a_thread(seed: u64, planted: Option<Bug>, tells: bool) -> End {
     let origin = ORIGIN.get_or_init(|| {
         in_thread(|| world::simulate(ORIGIN_SEED, |_| Plan::quiet(), &Origin::default(), folder, create))
     });
-    in_thread(|| {
-        trace::begin(tells);
-        let plan = |random: &mut _| Plan::new(random, planted);
-        let (result, tally) = world::simulate(seed, plan, origin, folder, world::live);
-        let (hash, story) = trace::end();
-        End { result, hash, tally, story }
-    })
+    in_thread(|| world::simulate(seed, plan, origin, folder, work))
 }
 
 /// A folder in memory, for the files that the store looks at.

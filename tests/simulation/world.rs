@@ -156,6 +156,11 @@ impl World {
         self.is_calm.get()
     }
 
+    /// Stops all processes.
+    pub fn close(&self) {
+        self.is_closing.set(true);
+    }
+
     pub fn is_closing(&self) -> bool {
         self.is_closing.get()
     }

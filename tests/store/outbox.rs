@@ -1,6 +1,6 @@
 //! The outbox, on every database.
 
-use petstore::domain::{AccountId, Message, MessageQuery, MessageRecord, MessageState, Timestamp};
+use petstore::domain::{AccountId, Message, MessageId, MessageQuery, MessageRecord, MessageState, Timestamp};
 use petstore::store::{RelayLease, Store};
 
 use crate::fixtures::{NOW, account, message, on_every_database};
@@ -27,33 +27,52 @@ async fn lease(store: &Store) -> RelayLease {
     lease
 }
 
-fn ids(messages: &[Message]) -> Vec<(AccountId, petstore::domain::MessageId)> {
-    messages.iter().map(|message| (message.account, message.id)).collect()
+fn ids(messages: &[Message]) -> Vec<(AccountId, MessageId)> {
+    messages.iter().map(key).collect()
+}
+
+/// Precedes every message.
+const START: (AccountId, MessageId) = (AccountId(0), MessageId::MIN);
+
+fn key(message: &Message) -> (AccountId, MessageId) {
+    (message.account, message.id)
 }
 
 #[test]
 fn messages_wait_in_order_until_marked_sent() {
     on_every_database(async |store| {
-        let messages = queue(&store, 7).await;
+        let mut messages = queue(&store, 7).await;
+        // Ada's 4 messages, then Grace's 3.
+        messages.sort_by_key(|message| message.account.0);
         let _lease = lease(&store).await;
-        assert_eq!(store.unsent_messages(None, 100).await.unwrap(), messages);
-        assert_eq!(store.unsent_messages(None, 3).await.unwrap(), messages[..3]);
-        assert_eq!(store.unsent_messages(Some(messages[2].id), 3).await.unwrap(), messages[3..6]);
-        assert_eq!(store.unsent_messages(Some(messages[6].id), 3).await.unwrap(), []);
+        assert_eq!(store.unsent_messages(START, 100).await.unwrap(), messages);
+        assert_eq!(store.unsent_messages(START, 3).await.unwrap(), messages[..3]);
+        assert_eq!(store.unsent_messages(key(&messages[2]), 3).await.unwrap(), messages[3..6]);
+        assert_eq!(store.unsent_messages((messages[0].account, MessageId::MAX), 2).await.unwrap(), messages[4..6]);
+        assert_eq!(store.unsent_messages(key(&messages[6]), 3).await.unwrap(), []);
         assert_eq!(store.count_unsent_messages(5).await.unwrap(), 5);
 
         store.mark_messages_sent(ids(&messages[1..4]), later(100)).await.unwrap();
         // Marking twice changes nothing but the time.
         store.mark_messages_sent(ids(&messages[1..2]), later(101)).await.unwrap();
 
-        let waiting: Vec<_> = store.unsent_messages(None, 100).await.unwrap();
+        let waiting: Vec<_> = store.unsent_messages(START, 100).await.unwrap();
         assert_eq!(waiting, [&messages[..1], &messages[4..]].concat());
         assert_eq!(store.count_unsent_messages(100).await.unwrap(), 4);
 
         // A message that is stored late, with an id before those of sent messages, is not skipped.
         let early = message(messages[0].account, "late", later(-1_000));
         store.create_message(early.clone(), None).await.unwrap();
-        assert_eq!(store.unsent_messages(None, 1).await.unwrap(), [early]);
+        assert_eq!(store.unsent_messages(START, 1).await.unwrap(), [early]);
+    });
+}
+
+#[test]
+fn message_is_never_sent_before_it_was_created() {
+    on_every_database(async |store| {
+        let messages = queue(&store, 1).await;
+        store.mark_messages_sent(ids(&messages), later(-10)).await.unwrap();
+        assert_eq!(exported(&store, MessageQuery::default()).await[0].sent_at, Some(messages[0].created_at));
     });
 }
 
@@ -70,7 +89,7 @@ fn sent_messages_are_deleted_but_waiting_ones_never() {
         assert_eq!(store.delete_sent_messages(later(4), 3).await.unwrap(), 0);
         assert_eq!(exported(&store, MessageQuery::default()).await.len(), 2);
         assert_eq!(store.delete_sent_messages(later(1_000_000), 3).await.unwrap(), 1);
-        assert_eq!(store.unsent_messages(None, 10).await.unwrap(), messages[5..]);
+        assert_eq!(store.unsent_messages(START, 10).await.unwrap(), messages[5..]);
     });
 }
 

@@ -1,4 +1,4 @@
-//! When the endpoint, and messages that it rejected, are tried again. Kept in memory only.
+//! When the endpoint, accounts and messages are tried again after a failure. Kept in memory only.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -6,12 +6,12 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::backoff::Backoff;
-use crate::domain::MessageId;
+use crate::domain::{AccountId, MessageId};
 
 /// Minimum and maximum.
 type Range = (Duration, Duration);
 
-/// Range of pauses of the endpoint. [`Backoff`] subtracts up to half, so the shortest is 1 s.
+/// Range of pauses of the endpoint or an account. [`Backoff`] subtracts up to half, so the shortest is 1 s.
 const PAUSE: Range = (Duration::from_secs(2), Duration::from_mins(5));
 
 /// Range of pauses that the endpoint may demand.
@@ -23,11 +23,30 @@ const DELAY: Range = (Duration::from_mins(2), Duration::from_hours(1));
 /// Maximum number of delayed messages.
 const CAPACITY: usize = 4_096;
 
+/// Maximum number of delayed messages of an account.
+const ACCOUNT_CAPACITY: usize = 256;
+
+const FIRST_PAUSE: Backoff = Backoff::new(PAUSE.0, PAUSE.1);
+
 #[derive(Debug)]
 pub struct Delays {
     pause: Backoff,
     paused_until: Option<Instant>,
+    /// An account whose message has failed since the last acknowledgement.
+    failing: Option<AccountId>,
+    accounts: HashMap<AccountId, Account>,
+}
+
+/// An account with delayed messages.
+#[derive(Debug)]
+struct Account {
+    pause: Backoff,
+    paused_until: Option<Instant>,
+    /// The last message tried. The next turn begins after it, so that messages that have not failed come first.
+    resume_after: Option<MessageId>,
     messages: HashMap<MessageId, Delay>,
+    /// Whether the last attempt failed.
+    is_failing: bool,
 }
 
 #[derive(Debug)]
@@ -39,73 +58,156 @@ struct Delay {
     until: Instant,
 }
 
+/// Messages that the endpoint acknowledged while another was in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Meanwhile {
+    None,
+    OfOthers,
+    /// At least one is of the same account.
+    OfAccount,
+}
+
 impl Default for Delays {
     fn default() -> Self {
-        Self { pause: Backoff::new(PAUSE.0, PAUSE.1), paused_until: None, messages: HashMap::new() }
+        Self { pause: FIRST_PAUSE, paused_until: None, failing: None, accounts: HashMap::new() }
     }
 }
 
 impl Delays {
     pub fn is_paused(&self) -> bool {
-        self.paused_until.is_some_and(|until| Instant::now() < until)
+        is_future(self.paused_until)
     }
 
-    pub fn is_delayed(&self, id: MessageId) -> bool {
-        self.messages.get(&id).is_some_and(|delay| Instant::now() < delay.until)
+    pub fn is_account_paused(&self, account: AccountId) -> bool {
+        self.accounts.get(&account).is_some_and(|account| is_future(account.paused_until))
     }
 
-    pub fn acknowledged(&mut self, id: MessageId) {
-        self.pause = Backoff::new(PAUSE.0, PAUSE.1);
-        self.messages.remove(&id);
+    pub fn is_delayed(&self, account: AccountId, id: MessageId) -> bool {
+        let delay = self.accounts.get(&account).and_then(|account| account.messages.get(&id));
+        delay.is_some_and(|delay| is_future(Some(delay.until)))
     }
 
-    /// Pauses the endpoint for the time that it demands. Without one, the message may be the reason of the failure, so it is
-    /// delayed too, and others overtake it.
-    pub fn endpoint_failed(&mut self, id: MessageId, demanded: Option<Duration>) {
-        self.pause(demanded);
-        if demanded.is_none() {
-            self.attempt_failed(id);
+    pub fn is_failing(&self, account: AccountId) -> bool {
+        self.accounts.get(&account).is_some_and(|account| account.is_failing)
+    }
+
+    /// Returns the message after which the account's next turn begins.
+    pub fn resume_after(&self, account: AccountId) -> Option<MessageId> {
+        self.accounts.get(&account)?.resume_after
+    }
+
+    pub fn set_resume_after(&mut self, account: AccountId, id: Option<MessageId>) {
+        if let Some(account) = self.accounts.get_mut(&account) {
+            account.resume_after = id;
         }
     }
 
-    /// Delays only this message, as long as a failure of the endpoint would.
-    pub fn attempt_failed(&mut self, id: MessageId) {
-        self.delay(id, PAUSE);
-    }
-
-    /// Delays only this message. Pauses the endpoint if too many are delayed.
-    pub fn message_rejected(&mut self, id: MessageId) {
-        if !self.delay(id, DELAY) {
-            self.pause(None);
+    /// Skips an account for a while, because it takes many queries to find that all its messages are delayed.
+    pub fn rest(&mut self, account: AccountId) {
+        if let Some(account) = self.accounts.get_mut(&account) {
+            account.paused_until = account.paused_until.max(Some(Instant::now() + PAUSE.0 / 2));
         }
     }
 
-    fn pause(&mut self, demanded: Option<Duration>) {
-        let pause = match demanded {
-            Some(demanded) => demanded.clamp(DEMANDED.0, DEMANDED.1),
+    pub fn acknowledged(&mut self, account: AccountId, id: MessageId) {
+        (self.pause, self.failing) = (FIRST_PAUSE, None);
+        if self.paused_until.take_if(|until| *until <= Instant::now()).is_some() {
+            // The endpoint was the reason for the pauses of accounts.
+            self.accounts.values_mut().for_each(|account| account.paused_until = None);
+        }
+        if let Some(known) = self.accounts.get_mut(&account) {
+            (known.pause, known.is_failing) = (FIRST_PAUSE, false);
+            known.messages.remove(&id);
+            if known.messages.is_empty() {
+                self.accounts.remove(&account);
+            }
+        }
+    }
+
+    /// Pauses the endpoint for the time that it demands.
+    pub fn pause_demanded(&mut self, pause: Duration) {
+        self.paused_until = self.paused_until.max(Some(Instant::now() + pause.clamp(DEMANDED.0, DEMANDED.1)));
+    }
+
+    /// Delays a message for which the endpoint failed, and pauses its account. If messages of two accounts fail in a row,
+    /// pauses the endpoint. Returns false if there is no space.
+    pub fn endpoint_failed(&mut self, account: AccountId, id: MessageId, acknowledged: Meanwhile) -> bool {
+        let has_space = self.delay(account, id, PAUSE);
+        if acknowledged < Meanwhile::OfAccount {
+            self.pause_account(account, acknowledged == Meanwhile::None);
+        }
+        if acknowledged == Meanwhile::None {
             // Deliveries that run at the same time fail for the same reason.
-            None if self.is_paused() => return,
-            None => self.pause.next_delay(),
-        };
-        self.paused_until = self.paused_until.max(Some(Instant::now() + pause));
+            if self.failing.is_some_and(|failing| failing != account) && !self.is_paused() {
+                self.paused_until = Some(Instant::now() + self.pause.next_delay());
+            }
+            self.failing.get_or_insert(account);
+        }
+        has_space
     }
 
-    /// Returns false if there is no space.
-    fn delay(&mut self, id: MessageId, range: Range) -> bool {
+    /// Delays a message that the endpoint rejected. Returns false if there is no space.
+    pub fn message_rejected(&mut self, account: AccountId, id: MessageId) -> bool {
+        self.delay(account, id, DELAY)
+    }
+
+    /// Delays a message. If its account has too many, pauses the account. Returns false if there is no space for any.
+    fn delay(&mut self, account: AccountId, id: MessageId, range: Range) -> bool {
         let now = Instant::now();
-        if self.messages.len() >= CAPACITY {
+        if self.is_full() || self.is_account_full(account) {
             // Messages that were deleted are not tried again.
-            self.messages.retain(|_, delay| now < delay.until + DELAY.1);
+            self.accounts.retain(|_, account| {
+                account.messages.retain(|_, delay| now < delay.until + DELAY.1);
+                !account.messages.is_empty()
+            });
         }
-        if self.messages.len() >= CAPACITY && !self.messages.contains_key(&id) {
+        let (is_full, is_account_full) = (self.is_full(), self.is_account_full(account));
+        if is_full && !self.accounts.contains_key(&account) {
             return false;
         }
-        let known = self.messages.get(&id).filter(|delay| delay.range == range);
-        let attempts = known.map_or(0, |delay| delay.attempts);
+        let known = self.accounts.entry(account).or_default();
+        known.is_failing = true;
+        let delay = known.messages.get(&id);
+        if delay.is_none() && (is_full || is_account_full) {
+            self.pause_account(account, false);
+            return !is_full;
+        }
+        let attempts = delay.filter(|delay| delay.range == range).map_or(0, |delay| delay.attempts);
         let until = now + Backoff::after(range.0, range.1, attempts).next_delay();
-        self.messages.insert(id, Delay { range, attempts: attempts + 1, until });
+        known.messages.insert(id, Delay { range, attempts: attempts + 1, until });
         true
     }
+
+    fn is_full(&self) -> bool {
+        self.accounts.values().map(|account| account.messages.len()).sum::<usize>() >= CAPACITY
+    }
+
+    fn is_account_full(&self, account: AccountId) -> bool {
+        self.accounts.get(&account).is_some_and(|account| account.messages.len() >= ACCOUNT_CAPACITY)
+    }
+
+    /// Pauses an account. Its pauses grow while no message of any account is acknowledged.
+    fn pause_account(&mut self, account: AccountId, grows: bool) {
+        if let Some(account) = self.accounts.get_mut(&account)
+            && !is_future(account.paused_until)
+        {
+            if !grows {
+                account.pause = FIRST_PAUSE;
+            }
+            account.paused_until = Some(Instant::now() + account.pause.next_delay());
+        }
+    }
+}
+
+impl Default for Account {
+    fn default() -> Self {
+        let (resume_after, messages, is_failing) = Default::default();
+        Self { pause: FIRST_PAUSE, paused_until: None, resume_after, messages, is_failing }
+    }
+}
+
+fn is_future(time: Option<Instant>) -> bool {
+    time.is_some_and(|time| Instant::now() < time)
 }
 
 #[cfg(test)]
@@ -113,6 +215,8 @@ mod tests {
     use super::*;
     use tokio::time::advance;
 
+    const ADA: AccountId = AccountId(1);
+    const BEN: AccountId = AccountId(2);
     const ID: MessageId = MessageId::from_bytes([1; 16]);
 
     fn ids(count: usize) -> impl Iterator<Item = MessageId> {
@@ -129,34 +233,53 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn pauses_grow_from_1_s_to_5_min() {
+    async fn pauses_grow_from_1_s_to_5_min_while_two_accounts_fail() {
         let mut delays = Delays::default();
         let mut pauses = Vec::new();
         for _ in 0..12 {
             for id in ids(16) {
-                delays.endpoint_failed(id, None);
+                delays.endpoint_failed(ADA, id, Meanwhile::None);
+                delays.endpoint_failed(BEN, id, Meanwhile::None);
             }
             pauses.push(lasts(|| delays.is_paused()).await.as_secs());
         }
         assert!((1..=2).contains(&pauses[0]) && (8..=16).contains(&pauses[3]), "{pauses:?}");
         assert!(pauses[9..].iter().all(|pause| (150..=300).contains(pause)), "{pauses:?}");
-        delays.acknowledged(ID);
-        delays.endpoint_failed(ID, None);
+        assert!(delays.is_account_paused(ADA) || delays.is_account_paused(BEN));
+        delays.acknowledged(AccountId(3), ID);
+        assert!(!delays.is_account_paused(ADA) && !delays.is_account_paused(BEN), "the endpoint is back");
+        delays.endpoint_failed(ADA, ID, Meanwhile::None);
+        delays.endpoint_failed(BEN, ID, Meanwhile::None);
         assert!(lasts(|| delays.is_paused()).await <= Duration::from_millis(2_100));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_failing_account_pauses_alone() {
+        let mut delays = Delays::default();
+        let mut pauses = Vec::new();
+        for _ in 0..12 {
+            ids(16).for_each(|id| assert!(delays.endpoint_failed(ADA, id, Meanwhile::None)));
+            assert!(!delays.is_paused() && !delays.is_account_paused(BEN));
+            pauses.push(lasts(|| delays.is_account_paused(ADA)).await.as_secs());
+        }
+        assert!((1..=2).contains(&pauses[0]) && (150..=300).contains(&pauses[9]), "{pauses:?}");
+        // The endpoint accepts messages of others.
+        for _ in 0..3 {
+            delays.endpoint_failed(ADA, ID, Meanwhile::OfOthers);
+            assert!(lasts(|| delays.is_account_paused(ADA)).await.as_secs() <= 2);
+        }
+        delays.endpoint_failed(ADA, ID, Meanwhile::OfAccount);
+        assert!(!delays.is_account_paused(ADA) && delays.is_delayed(ADA, ID));
     }
 
     #[tokio::test(start_paused = true)]
     async fn endpoint_may_demand_up_to_an_hour() {
         let mut delays = Delays::default();
         for (demanded, expected) in [(0, 1), (40, 40), (3_600, 3_600), (u64::MAX, 3_600)] {
-            delays.endpoint_failed(ID, None);
-            delays.endpoint_failed(ID, Some(Duration::from_secs(demanded)));
-            delays.endpoint_failed(ID, None);
-            assert!(lasts(|| delays.is_paused()).await.as_secs().abs_diff(expected) <= 2, "{demanded}");
-            delays.acknowledged(ID);
+            delays.pause_demanded(Duration::from_secs(demanded));
+            delays.pause_demanded(Duration::ZERO);
+            assert!(lasts(|| delays.is_paused()).await.as_secs().abs_diff(expected) <= 1, "{demanded}");
         }
-        delays.endpoint_failed(ID, Some(Duration::from_secs(1)));
-        assert!(delays.is_paused() && !delays.is_delayed(ID), "the message is not the reason");
     }
 
     #[tokio::test(start_paused = true)]
@@ -164,28 +287,45 @@ mod tests {
         let mut delays = Delays::default();
         let mut seconds = Vec::new();
         for _ in 0..8 {
-            delays.message_rejected(ID);
-            assert!(!delays.is_paused());
-            seconds.push(lasts(|| delays.is_delayed(ID)).await.as_secs());
+            delays.message_rejected(ADA, ID);
+            assert!(!delays.is_paused() && !delays.is_account_paused(ADA));
+            seconds.push(lasts(|| delays.is_delayed(ADA, ID)).await.as_secs());
         }
         assert!((60..=120).contains(&seconds[0]) && (120..=240).contains(&seconds[1]), "{seconds:?}");
         assert!((1_800..=3_600).contains(&seconds[7]), "{seconds:?}");
-        delays.endpoint_failed(ID, None);
-        assert!(lasts(|| delays.is_delayed(ID)).await.as_secs() <= 2, "another reason");
+        delays.endpoint_failed(ADA, ID, Meanwhile::None);
+        assert!(lasts(|| delays.is_delayed(ADA, ID)).await.as_secs() <= 2, "another reason");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn endpoint_pauses_if_too_many_messages_are_delayed() {
+    async fn too_many_delays_of_an_account_pause_it_alone() {
         let mut delays = Delays::default();
-        ids(CAPACITY).for_each(|id| delays.message_rejected(id));
-        assert!(!delays.is_paused());
-        delays.message_rejected(ID);
-        assert!(delays.is_paused() && !delays.is_delayed(ID));
-        assert_eq!(delays.messages.len(), CAPACITY);
+        ids(ACCOUNT_CAPACITY).for_each(|id| assert!(delays.message_rejected(ADA, id)));
+        assert!(!delays.is_account_paused(ADA));
+        for _ in 0..3 {
+            assert!(delays.message_rejected(ADA, ID));
+            assert!(!delays.is_delayed(ADA, ID) && !delays.is_paused());
+            assert!((1..=2).contains(&lasts(|| delays.is_account_paused(ADA)).await.as_secs()), "never grows");
+        }
         // The delayed messages were deleted.
         advance(DELAY.1 * 2).await;
-        delays.message_rejected(ID);
-        assert!(delays.is_delayed(ID));
-        assert_eq!(delays.messages.len(), 1);
+        delays.message_rejected(ADA, ID);
+        assert!(delays.is_delayed(ADA, ID));
+        assert_eq!(delays.accounts[&ADA].messages.len(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn full_list_never_pauses_the_endpoint() {
+        let mut delays = Delays::default();
+        for account in 0..CAPACITY as i64 {
+            assert!(delays.message_rejected(AccountId(account), ID));
+        }
+        let other = AccountId(-1);
+        assert!(!delays.message_rejected(other, ID) && !delays.endpoint_failed(other, ID, Meanwhile::OfOthers));
+        assert!(!delays.message_rejected(ADA, MessageId::MIN));
+        assert!(!delays.is_paused() && delays.is_account_paused(ADA) && !delays.is_account_paused(BEN));
+        assert_eq!(delays.accounts.len(), CAPACITY);
+        delays.acknowledged(ADA, ID);
+        assert!(delays.message_rejected(other, ID));
     }
 }

@@ -1,10 +1,10 @@
 //! A web server as the receiver, by Standard Webhooks 1.0 (github.com/standard-webhooks/standard-webhooks).
 
 mod delays;
+mod deliveries;
 mod secrets;
 mod url;
 
-use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
@@ -12,25 +12,18 @@ use std::time::{Duration, UNIX_EPOCH};
 use axum::http::header::{CONTENT_TYPE, USER_AGENT};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use bytes::Bytes;
-use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout};
 
 use super::{Broker, Published, Stream};
 use crate::clock::Clock;
-use crate::domain::{AccountId, Deployment, Message, MessageId, Timestamp};
+use crate::domain::{Deployment, Message, Timestamp};
 use crate::http_client::{Client, Response};
 use crate::representation::message_json;
 use crate::tls;
-use delays::Delays;
+pub use delays::Delays;
+pub use deliveries::{Deliveries, Failure, Receiver};
 use parking_lot::Mutex;
 pub use secrets::Secrets;
 pub use url::EndpointUrl;
-
-/// Number of deliveries that run at once.
-const AT_ONCE: usize = 16;
-
-/// Time that other messages wait for a response that takes longer.
-const PATIENCE: Duration = Duration::from_millis(200);
 
 /// Maximum time until the head of the response, including the connection.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -42,35 +35,11 @@ pub struct Endpoint {
     delays: Arc<Mutex<Delays>>,
 }
 
-pub struct Deliveries {
-    sender: Arc<Sender>,
-    delays: Arc<Mutex<Delays>>,
-    in_flight: HashSet<MessageId>,
-    running: JoinSet<(Delivery, Result<(), Failure>)>,
-    /// When the last acknowledgement arrived.
-    acknowledged_at: Option<Instant>,
-}
-
-/// A message in flight.
-struct Delivery {
-    account: AccountId,
-    id: MessageId,
-    began: Instant,
-}
-
-/// Sends messages, each from a task of its own.
-struct Sender {
+/// Sends messages to the web server.
+pub struct Sender {
     client: Client,
     secrets: Secrets,
     clock: Clock,
-}
-
-/// Why a message was not acknowledged, for the log.
-enum Failure {
-    /// The endpoint failed, or demands a pause.
-    Endpoint(String, Option<Duration>),
-    /// The endpoint rejected this message.
-    Message(String),
 }
 
 impl Endpoint {
@@ -90,101 +59,19 @@ impl fmt::Display for Endpoint {
 }
 
 impl Broker for Endpoint {
-    type Stream = Deliveries;
+    type Stream = Deliveries<Sender>;
 
     /// Loads the authorities of the system. Each delivery connects if no connection is open.
-    async fn connect(&self, _: Deployment) -> Result<Deliveries, String> {
+    async fn connect(&self, _: Deployment) -> Result<Deliveries<Sender>, String> {
         let tls = if self.url.is_https() { Some(tls::system_connector(&[b"http/1.1"]).await?) } else { None };
         let client = Client::new(self.url.uri(), tls);
         let sender = Arc::new(Sender { client, secrets: self.secrets.clone(), clock: self.clock.clone() });
-        let (in_flight, running, acknowledged_at) = Default::default();
-        Ok(Deliveries { sender, delays: Arc::clone(&self.delays), in_flight, running, acknowledged_at })
+        Ok(Deliveries::new(sender, Arc::clone(&self.delays)))
     }
 }
 
-impl Stream for Deliveries {
-    /// Takes at most 22 s, so that the relay confirms its lease in time.
-    const BATCH: u32 = 2 * AT_ONCE as u32;
-
-    const LEAVES_IN_FLIGHT: bool = true;
-
-    async fn is_connected(&mut self) -> bool {
-        true
-    }
-
-    fn is_paused(&self) -> bool {
-        self.delays.lock().is_paused()
-    }
-
-    async fn publish(&mut self, messages: &[Message], published: &mut Published) {
-        for message in messages {
-            if self.delays.lock().is_delayed(message.id) {
-                published.has_delayed = true;
-            } else if !self.in_flight.contains(&message.id) {
-                while self.running.len() >= AT_ONCE {
-                    self.record_next(published).await;
-                }
-                if self.is_paused() {
-                    break;
-                }
-                self.deliver(message.clone());
-            }
-        }
-        // A full batch is followed by another one.
-        if messages.len() < Self::BATCH as usize {
-            let _ = timeout(PATIENCE, self.finish(published)).await;
-        }
-        published.has_in_flight = !self.running.is_empty();
-    }
-
-    async fn finish(&mut self, published: &mut Published) {
-        while !self.running.is_empty() {
-            self.record_next(published).await;
-        }
-    }
-}
-
-impl Deliveries {
-    fn deliver(&mut self, message: Message) {
-        let sender = Arc::clone(&self.sender);
-        let delivery = Delivery { account: message.account, id: message.id, began: Instant::now() };
-        self.in_flight.insert(message.id);
-        self.running.spawn(async move { (delivery, sender.send(&message).await) });
-    }
-
-    /// Waits for the next response, and records it.
-    async fn record_next(&mut self, published: &mut Published) {
-        let Some(ended) = self.running.join_next().await else { return };
-        let (Delivery { account, id, began }, result) = ended.expect("sending does not panic");
-        self.in_flight.remove(&id);
-        let mut delays = self.delays.lock();
-        let why = match result {
-            Ok(()) => {
-                delays.acknowledged(id);
-                self.acknowledged_at = Some(Instant::now());
-                published.acknowledged.push((account, id));
-                return;
-            }
-            // Meanwhile, the endpoint has acknowledged another message.
-            Err(Failure::Endpoint(why, None)) if self.acknowledged_at > Some(began) => {
-                delays.attempt_failed(id);
-                why
-            }
-            Err(Failure::Endpoint(why, demanded)) => {
-                delays.endpoint_failed(id, demanded);
-                why
-            }
-            Err(Failure::Message(why)) => {
-                delays.message_rejected(id);
-                why
-            }
-        };
-        published.reject(id, why);
-    }
-}
-
-impl Sender {
-    async fn send(&self, message: &Message) -> Result<(), Failure> {
+impl Receiver for Sender {
+    async fn deliver(&self, message: &Message) -> Result<(), Failure> {
         let body = body(message);
         let headers = self.headers(message, &body);
         match self.client.post(&headers, &body, TIMEOUT).await {
@@ -192,13 +79,16 @@ impl Sender {
             Err(error) => Err(Failure::Endpoint(error.to_string(), None)),
         }
     }
+}
 
+impl Sender {
     fn headers(&self, message: &Message, body: &[u8]) -> HeaderMap {
         let timestamp = self.clock.now().as_milliseconds().div_euclid(1_000);
         let text = |text: String| HeaderValue::try_from(text).expect("the text is ASCII");
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(USER_AGENT, HeaderValue::from_static(concat!("petstore/", env!("CARGO_PKG_VERSION"))));
+        headers.insert("petstore-account", message.account.0.into());
         headers.insert("webhook-id", text(message.id.to_string()));
         headers.insert("webhook-timestamp", timestamp.into());
         headers.insert("webhook-signature", text(self.secrets.sign(message.id, timestamp, body)));

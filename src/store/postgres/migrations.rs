@@ -17,6 +17,7 @@ use crate::store::{Result, StoreError, deployment};
 pub const MIGRATIONS: &[Migration] = &[
     Migration::new(1, "store", include_str!("../../../migrations/postgres/V0001__store.sql")),
     Migration::new(2, "store_id", include_str!("../../../migrations/postgres/V0002__store_id.sql")),
+    Migration::new(3, "messages_in_turn", include_str!("../../../migrations/postgres/V0003__messages_in_turn.sql")),
 ];
 
 const READ_HISTORY: &str = "SELECT version, name, (SELECT value FROM meta WHERE key = 'V' || version)

@@ -13,11 +13,12 @@ use crate::domain::{AccountId, Message, MessageId, MessageQuery, Timestamp};
 use crate::store::export::{self, Exported, MessageSink};
 use crate::store::{Result, message_query};
 
-/// Ordered by the columns of the index. The planner does not use the index for `id` alone.
+/// Ordered by the columns of the index. The planner does not use the index without `sent_at`.
 const UNSENT: &str = "SELECT id, account_id, message, created_at FROM messages
-    WHERE sent_at IS NULL AND id > $1 ORDER BY sent_at, id LIMIT $2";
+    WHERE sent_at IS NULL AND (account_id, id) > ($1, $2) ORDER BY sent_at, account_id, id LIMIT $3";
 
-const MARK_SENT: &str = "UPDATE messages SET sent_at = $3
+/// The clock of the process that accepted a message may differ.
+const MARK_SENT: &str = "UPDATE messages SET sent_at = greatest($3, created_at)
     FROM unnest($1::bigint[], $2::uuid[]) AS sent (account_id, id)
     WHERE messages.account_id = sent.account_id AND messages.id = sent.id";
 
@@ -67,9 +68,9 @@ impl Postgres {
         Ok(within(OPERATION_TIMEOUT, take).await?.try_get(0)?)
     }
 
-    pub async fn unsent_messages(&self, after: Option<MessageId>, limit: u32) -> Result<Vec<Message>> {
-        let after = after.map_or(Uuid::nil(), |id| Uuid::from_bytes(*id.as_bytes()));
-        let rows = self.readers.query(UNSENT, &[&after, &i64::from(limit)]).await?;
+    pub async fn unsent_messages(&self, after: (AccountId, MessageId), limit: u32) -> Result<Vec<Message>> {
+        let (account, id) = (after.0.0, Uuid::from_bytes(*after.1.as_bytes()));
+        let rows = self.readers.query(UNSENT, &[&account, &id, &i64::from(limit)]).await?;
         rows::all(&rows)
     }
 

@@ -11,6 +11,7 @@ use crate::store::{Result, StoreError, deployment};
 pub const MIGRATIONS: &[Migration] = &[
     Migration::new(1, "store", include_str!("../../../migrations/sqlite/V0001__store.sql")),
     Migration::new(2, "store_id", include_str!("../../../migrations/sqlite/V0002__store_id.sql")),
+    Migration::new(3, "messages_in_turn", include_str!("../../../migrations/sqlite/V0003__messages_in_turn.sql")),
 ];
 
 const READ_HISTORY: &str = "SELECT version, name FROM schema_history ORDER BY version";
@@ -100,7 +101,7 @@ fn objects_of(conn: &Connection) -> Result<(usize, Vec<Object>, Vec<Object>)> {
     apply(&mut fresh, &MIGRATIONS[..applied.len()], None)?;
     let found = objects(conn)?;
     if found.iter().any(|(name, _)| name == RELAY_INDEX) {
-        fresh.execute_batch(outbox::INDEX)?;
+        fresh.execute_batch(if applied.len() < 3 { outbox::FIRST_INDEX } else { outbox::INDEX })?;
     }
     Ok((applied.len(), found, objects(&fresh)?))
 }

@@ -14,7 +14,7 @@ use crate::relay::metric;
 #[test]
 fn rejected_message_does_not_delay_others() {
     let hooked = Hooked::on_sqlite();
-    // Redirects are not followed, and 410 is a rejection like others.
+    // Redirects are not followed. 410 is a rejection like others, but logged as an error.
     let endpoint = Endpoint::start(|delivery, out| {
         let statuses = ["400 Bad Request", "404 Not Found", "410 Gone", "302 Found"];
         match statuses.iter().find(|status| delivery.has(&format!("bad {}", &status[..3]))) {
@@ -25,8 +25,14 @@ fn rejected_message_does_not_delay_others() {
     let server = hooked.serve(&endpoint);
     for status in [400, 404, 410, 302] {
         hooked.shop.send(&server, &format!("bad {status}"));
+        // Each cause is logged when it appears.
+        let why = match status {
+            410 => server.logged("the endpoint is gone, messages stay queued; retrying"),
+            _ => server.logged("cannot relay messages, they stay queued; retrying"),
+        };
+        assert!(why["why"].to_string().contains(&format!("status {status}")), "{why}");
+        assert_eq!(why["level"], if status == 410 { "ERROR" } else { "WARN" });
     }
-    server.logged("cannot relay messages, they stay queued; retrying");
 
     hooked.shop.send_numbered(&server, "good", 50);
 
