@@ -3,12 +3,14 @@
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
+use super::confirm::confirms;
 use super::database::find_account;
 use super::export;
+use super::progress::counted;
 use super::table::{or_dash, print_list, strip_bidi, table};
-use super::{Create, Failure, Outcome, with_store};
+use super::{Create, Failure, Outcome, actor, with_store};
 use crate::config::{Common, one_of};
-use crate::domain::{Email, MessageQuery, MessageRecord, MessageState};
+use crate::domain::{Email, Invalid, MessageId, MessageQuery, MessageRecord, MessageState};
 use crate::representation::write_message;
 use crate::store::Store;
 
@@ -19,6 +21,8 @@ const PREVIEW: usize = 40;
 pub enum Messages {
     List(List),
     Export(Export),
+    Retry(Retry),
+    Discard(Discard),
 }
 
 /// List the newest messages
@@ -56,6 +60,32 @@ pub struct Export {
     filter: Filter,
 }
 
+/// Deliver waiting messages now
+///
+/// Ends their delays and pauses after failures. The process that relays messages follows within a second.
+#[derive(Args, Debug)]
+pub struct Retry {
+    /// Ids of waiting messages
+    #[arg(value_name = "ID", required_unless_present = "all", conflicts_with = "all", value_parser = message_id)]
+    ids: Vec<MessageId>,
+    /// Retry all messages
+    #[arg(long)]
+    all: bool,
+}
+
+/// Give up waiting messages
+///
+/// Deletes them, all or none, and records it in the audit. Asks for confirmation on a terminal; elsewhere, needs --yes.
+#[derive(Args, Debug)]
+pub struct Discard {
+    /// Ids of waiting messages
+    #[arg(value_name = "ID", required = true, value_parser = message_id)]
+    ids: Vec<MessageId>,
+    /// Do not ask for confirmation
+    #[arg(long)]
+    yes: bool,
+}
+
 #[derive(Args, Debug)]
 struct Filter {
     /// Only messages of this account
@@ -71,6 +101,8 @@ impl Messages {
         match self {
             Self::List(command) => command.run(common),
             Self::Export(command) => command.run(common),
+            Self::Retry(command) => command.run(common),
+            Self::Discard(command) => command.run(common),
         }
     }
 }
@@ -116,6 +148,41 @@ impl Export {
             .await
         })
     }
+}
+
+impl Retry {
+    fn run(self, common: &Common) -> Outcome {
+        with_store(common, Create::Never, async |store| changed(store.retry_messages(unique(self.ids)).await?))
+    }
+}
+
+impl Discard {
+    fn run(self, common: &Common) -> Outcome {
+        let ids = unique(self.ids);
+        let count = counted(ids.len() as u64, "message");
+        match if self.yes { Some(true) } else { confirms(&format!("Discard {count}?"))? } {
+            Some(true) => {}
+            Some(false) => return Err(Failure("nothing was changed".into())),
+            None => return Err(Failure(format!("this would discard {count}: confirm with --yes"))),
+        }
+        with_store(common, Create::Never, async |store| changed(store.discard_messages(ids, actor()).await?))
+    }
+}
+
+fn changed(are_waiting: bool) -> Outcome {
+    let refused =
+        "not all of these messages are waiting, and nothing was changed: see `petstore messages list --state waiting`";
+    if are_waiting { Ok(()) } else { Err(Failure(refused.into())) }
+}
+
+fn unique(mut ids: Vec<MessageId>) -> Vec<MessageId> {
+    ids.sort_unstable();
+    ids.dedup();
+    ids
+}
+
+fn message_id(text: &str) -> Result<MessageId, Invalid> {
+    MessageId::parse(text).ok_or_else(|| Invalid("an id is msg_ and 32 hexadecimal digits".into()))
 }
 
 /// The fields of the API, the account and the time of delivery.

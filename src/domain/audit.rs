@@ -20,6 +20,8 @@ pub enum Action {
     RotateKey,
     /// A step of an order by another than its customer.
     Step(Transition),
+    /// A waiting message was given up.
+    DiscardMessage,
     ResetStore,
     RestoreStore,
     MoveStore,
@@ -39,6 +41,7 @@ impl Action {
             Self::Step(Transition::Approve) => "order.approve",
             Self::Step(Transition::Deliver) => "order.deliver",
             Self::Step(Transition::Cancel) => "order.cancel",
+            Self::DiscardMessage => "message.discard",
             Self::ResetStore => "store.reset",
             Self::RestoreStore => "store.restore",
             Self::MoveStore => "store.move",

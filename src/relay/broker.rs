@@ -31,6 +31,9 @@ pub trait Stream: Send + Sync {
     /// `published` has those that arrived.
     fn publish(&mut self, messages: &[Message], published: &mut Published) -> impl Future<Output = ()> + Send;
 
+    /// Ends the delays of messages: ids, or `all`, separated by spaces.
+    fn retry(&mut self, _ids: &str) {}
+
     /// Waits for the acknowledgements of all messages in flight.
     fn finish(&mut self, _published: &mut Published) -> impl Future<Output = ()> + Send {
         std::future::ready(())

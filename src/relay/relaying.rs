@@ -271,6 +271,11 @@ impl<B: Broker> Relaying<B> {
         if let Ok(true) = is_held {
             self.status.set_active();
             self.lease_confirmed_at = Some(Instant::now());
+            if let Some(stream) = &mut self.stream
+                && let Some(ids) = self.store.take_retries().await.map_err(database)?
+            {
+                stream.retry(&ids);
+            }
         } else {
             self.status.set_standby();
             (self.lease_confirmed_at, self.next_count) = (None, Instant::now());

@@ -4,12 +4,23 @@ use super::export::{Exported, MessageSink};
 use super::row::{FromRow, Row};
 use super::{Outcome, RelayLease, Result, Store, WriteKey};
 use crate::domain::{
-    AccountId, Direction, Message, MessageId, MessageQuery, MessageRecord, PageLimit, Timestamp, TrackedMessage,
+    AccountId, Actor, Direction, Message, MessageId, MessageQuery, MessageRecord, PageLimit, Timestamp, TrackedMessage,
 };
 
 /// Size of texts after which a page of messages ends, so that a slow client keeps little in memory: a hundred of the longest
 /// messages take 4 MB.
 const PAGE_BYTES: usize = 256 * 1024;
+
+/// The row of `meta` with the messages to retry, added to those that the relay has not taken yet.
+pub(super) const ADD_RETRIES: &str = "INSERT INTO meta AS kept (key, value) VALUES ('retries', $1)
+    ON CONFLICT (key) DO UPDATE SET value = kept.value || ' ' || $1";
+pub(super) const FIND_RETRIES: &str = "SELECT value FROM meta WHERE key = 'retries'";
+pub(super) const TAKE_RETRIES: &str = "DELETE FROM meta WHERE key = 'retries' RETURNING value";
+
+/// Returns the ids for [`ADD_RETRIES`].
+pub(super) fn retries(ids: &[MessageId]) -> String {
+    if ids.is_empty() { "all".into() } else { ids.iter().map(MessageId::to_string).collect::<Vec<_>>().join(" ") }
+}
 
 /// Reads a page of messages, at most [`PAGE_BYTES`] and one message. Returns whether more rows follow.
 pub(super) fn page<E>(
@@ -99,6 +110,22 @@ impl Store {
     /// Records that the broker or endpoint has acknowledged these messages.
     pub async fn mark_messages_sent(&self, messages: Vec<(AccountId, MessageId)>, now: Timestamp) -> Result<()> {
         dispatch!(self, db => db.mark_messages_sent(messages, now).await)
+    }
+
+    /// Tells the relay to try waiting messages now, or all if `ids` is empty. Returns false, and changes nothing, if one of
+    /// them is not waiting.
+    pub async fn retry_messages(&self, ids: Vec<MessageId>) -> Result<bool> {
+        dispatch!(self, db => db.retry_messages(ids).await)
+    }
+
+    /// Takes the ids of [`Self::retry_messages`], or `all`, separated by spaces. `None` if there are none.
+    pub async fn take_retries(&self) -> Result<Option<String>> {
+        dispatch!(self, db => db.take_retries().await)
+    }
+
+    /// Deletes waiting messages. Returns false, and changes nothing, if one of them is not waiting.
+    pub async fn discard_messages(&self, ids: Vec<MessageId>, actor: Actor) -> Result<bool> {
+        dispatch!(self, db => db.discard_messages(ids, actor).await)
     }
 
     /// Deletes at most `limit` of the messages sent before `before`, oldest first. Returns the number deleted.

@@ -1,6 +1,9 @@
 //! The outbox, on every database.
 
-use petstore::domain::{AccountId, Message, MessageId, MessageQuery, MessageRecord, MessageState, Timestamp};
+use petstore::domain::{
+    AccountId, Actor, AuditQuery, Message, MessageId, MessageQuery, MessageRecord, MessageState, PageLimit, PageQuery,
+    Timestamp,
+};
 use petstore::store::{RelayLease, Store};
 
 use crate::fixtures::{NOW, account, message, on_every_database};
@@ -73,6 +76,49 @@ fn message_is_never_sent_before_it_was_created() {
         let messages = queue(&store, 1).await;
         store.mark_messages_sent(ids(&messages), later(-10)).await.unwrap();
         assert_eq!(exported(&store, MessageQuery::default()).await[0].sent_at, Some(messages[0].created_at));
+    });
+}
+
+#[test]
+fn retries_reach_the_relay_once() {
+    on_every_database(async |store| {
+        let messages = queue(&store, 3).await;
+        assert_eq!(store.take_retries().await.unwrap(), None);
+        store.mark_messages_sent(ids(&messages[..1]), later(1)).await.unwrap();
+
+        assert!(!store.retry_messages(vec![messages[0].id]).await.unwrap(), "it is sent");
+        assert!(!store.retry_messages(vec![messages[1].id, MessageId::MAX]).await.unwrap(), "one does not exist");
+        assert!(store.retry_messages(vec![messages[1].id]).await.unwrap());
+        assert!(store.retry_messages(vec![]).await.unwrap());
+
+        let taken = store.take_retries().await.unwrap();
+        assert_eq!(taken, Some(format!("{} all", messages[1].id)));
+        assert_eq!(store.take_retries().await.unwrap(), None);
+    });
+}
+
+#[test]
+fn discarded_messages_are_gone_and_audited() {
+    on_every_database(async |store| {
+        let messages = queue(&store, 4).await;
+        store.mark_messages_sent(ids(&messages[..1]), later(1)).await.unwrap();
+        let discard = async |numbers: &[usize]| {
+            let ids = numbers.iter().map(|n| messages[*n].id).collect();
+            store.discard_messages(ids, Actor::command_line(NOW)).await.unwrap()
+        };
+
+        assert!(!discard(&[1, 0]).await, "one is sent");
+        assert_eq!(exported(&store, MessageQuery::default()).await.len(), 4);
+        assert!(discard(&[1, 3]).await);
+
+        let left: Vec<_> =
+            exported(&store, MessageQuery::default()).await.into_iter().map(|it| it.message.id).collect();
+        assert_eq!(left, [messages[0].id, messages[2].id]);
+        let page = PageQuery { limit: PageLimit::new(100).unwrap(), ..PageQuery::default() };
+        let query = AuditQuery { page, since: NOW };
+        let (rows, _) = store.list_audit(&query).await.unwrap();
+        let rows: Vec<_> = rows.iter().filter(|row| row.action == "message.discard").map(|row| &*row.subject).collect();
+        assert_eq!(rows, [messages[1].id.to_string(), messages[3].id.to_string()]);
     });
 }
 

@@ -109,6 +109,21 @@ impl Delays {
         }
     }
 
+    /// Ends the delays of messages and the pauses of their accounts, or everything.
+    pub fn retry(&mut self, ids: &str) {
+        for id in ids.split(' ') {
+            match MessageId::parse(id) {
+                None => *self = Self::default(),
+                Some(id) => self.accounts.retain(|_, account| {
+                    if account.messages.remove(&id).is_some() {
+                        (account.paused_until, account.resume_after) = (None, None);
+                    }
+                    !account.messages.is_empty()
+                }),
+            }
+        }
+    }
+
     pub fn acknowledged(&mut self, account: AccountId, id: MessageId) {
         (self.pause, self.failing) = (FIRST_PAUSE, None);
         if self.paused_until.take_if(|until| *until <= Instant::now()).is_some() {

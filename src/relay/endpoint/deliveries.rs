@@ -29,8 +29,8 @@ const TURN_ALONE: Duration = Duration::from_secs(1);
 /// Time that other messages wait for a response that takes longer.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// Time to wait after a failure for which [`Delays`] have no space, so that such messages are not repeated all the time.
-const BRAKE: Duration = Duration::from_millis(10);
+/// Time to wait after a sweep with failures for which [`Delays`] had no space, because the next one repeats them.
+const BRAKE: Duration = Duration::from_secs(1);
 
 /// Delivers single messages: to a web server, or in the simulation of the tests.
 pub trait Receiver: Send + Sync + 'static {
@@ -82,6 +82,7 @@ struct Sweep {
     has_started: bool,
     /// Messages were left for the next sweep.
     has_more: bool,
+    has_undelayed: bool,
 }
 
 struct Turn {
@@ -90,6 +91,7 @@ struct Turn {
     resume_after: Option<MessageId>,
     /// The last message that was started.
     last: Option<MessageId>,
+    started: usize,
     /// Number of messages skipped because they are delayed.
     delayed: usize,
     has_messages: bool,
@@ -115,6 +117,10 @@ impl<R: Receiver> Stream for Deliveries<R> {
 
     fn is_paused(&self) -> bool {
         self.delays.lock().is_paused()
+    }
+
+    fn retry(&mut self, ids: &str) {
+        self.delays.lock().retry(ids);
     }
 
     async fn publish(&mut self, messages: &[Message], published: &mut Published) {
@@ -162,6 +168,7 @@ impl<R: Receiver> Deliveries<R> {
             ends: Instant::now() + if self.alone == Some(account) { TURN_ALONE } else { TURN },
             resume_after: delays.resume_after(account),
             last: None,
+            started: 0,
             delayed: 0,
             has_messages: false,
             is_over: delays.is_account_paused(account),
@@ -187,11 +194,14 @@ impl<R: Receiver> Deliveries<R> {
 
     async fn end_sweep(&mut self, published: &mut Published) {
         self.end_turn();
-        let Sweep { accounts, last, has_started, has_more } = std::mem::take(&mut self.sweep);
+        let Sweep { accounts, last, has_started, has_more, has_undelayed } = std::mem::take(&mut self.sweep);
         if accounts > 0 {
             self.alone = last.filter(|_| accounts == 1);
         }
         published.has_more = has_more;
+        if has_undelayed {
+            sleep(BRAKE).await;
+        }
         if !has_more {
             let _ = timeout(PATIENCE, self.finish(published)).await;
         } else if !has_started {
@@ -209,7 +219,7 @@ impl<R: Receiver> Deliveries<R> {
         published.has_delayed |= is_paused;
         let may_start = may_start && !is_paused && !self.is_paused();
         if may_start {
-            turn.last = Some(id);
+            (turn.last, turn.started) = (Some(id), turn.started + 1);
         }
         self.turn = Some(turn);
         may_start
@@ -241,7 +251,7 @@ impl<R: Receiver> Deliveries<R> {
         let is_full = |accounts: &HashMap<AccountId, InFlight>| {
             accounts.get(&turn.account).is_some_and(|account| account.messages.len() >= most)
         };
-        let mut is_over = turn.last.is_some() && Instant::now() >= turn.ends;
+        let mut is_over = turn.started >= AT_ONCE_OF_ACCOUNT && Instant::now() >= turn.ends;
         while !is_over && is_full(&self.accounts) {
             is_over = turn.last.is_none() || timeout_at(turn.ends, self.record_next(published)).await.is_err();
         }
@@ -299,8 +309,6 @@ impl<R: Receiver> Deliveries<R> {
         if in_flight.messages.is_empty() {
             self.accounts.remove(&account);
         }
-        if !has_space {
-            sleep(BRAKE).await;
-        }
+        self.sweep.has_undelayed |= !has_space;
     }
 }

@@ -1,5 +1,6 @@
 //! The outbox: queued messages, sent messages, and the relay lease.
 
+use tokio_postgres::Client;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
@@ -7,10 +8,11 @@ use super::connection::Connection;
 use super::database::Postgres;
 use super::error::within;
 use super::limits::OPERATION_TIMEOUT;
-use super::rows;
 use super::rows::long_query;
-use crate::domain::{AccountId, Message, MessageId, MessageQuery, Timestamp};
+use super::{audit, rows};
+use crate::domain::{AccountId, Action, Actor, Message, MessageId, MessageQuery, Timestamp};
 use crate::store::export::{self, Exported, MessageSink};
+use crate::store::messages::{ADD_RETRIES, FIND_RETRIES, TAKE_RETRIES, retries};
 use crate::store::{Result, message_query};
 
 /// Ordered by the columns of the index. The planner does not use the index without `sent_at`.
@@ -30,7 +32,7 @@ const DELETE_SENT: &str = "DELETE FROM messages WHERE ctid = ANY (ARRAY(
 const COUNT_UNSENT: &str = "SELECT count(*) FROM (SELECT FROM messages WHERE sent_at IS NULL LIMIT $1) AS unsent";
 
 /// Statements prepared on each connection for reads or single writes.
-pub const STATEMENTS: &[&str] = &[UNSENT, COUNT_UNSENT, MARK_SENT, DELETE_SENT];
+pub const STATEMENTS: &[&str] = &[UNSENT, COUNT_UNSENT, MARK_SENT, DELETE_SENT, FIND_RETRIES, TAKE_RETRIES];
 
 /// Advisory lock of the relay lease: the bytes of "messages".
 const LOCK: i64 = i64::from_be_bytes(*b"messages");
@@ -80,6 +82,39 @@ impl Postgres {
         self.write(MARK_SENT, &[&accounts, &ids, &now.as_milliseconds()]).await.map(|_| ())
     }
 
+    pub async fn retry_messages(&self, ids: Vec<MessageId>) -> Result<bool> {
+        self.write_steps(async |client: &Client| {
+            let are_waiting = are_waiting(client, &ids).await?;
+            if are_waiting {
+                client.execute(ADD_RETRIES, &[&retries(&ids)]).await?;
+            }
+            Ok(are_waiting)
+        })
+        .await
+    }
+
+    pub async fn take_retries(&self) -> Result<Option<String>> {
+        if self.readers.query(FIND_RETRIES, &[]).await?.is_empty() {
+            return Ok(None);
+        }
+        let taken = self.write(TAKE_RETRIES, &[]).await?;
+        Ok(taken.first().map(|row| row.try_get(0)).transpose()?)
+    }
+
+    pub async fn discard_messages(&self, ids: Vec<MessageId>, actor: Actor) -> Result<bool> {
+        self.write_steps(async |client: &Client| {
+            if !are_waiting(client, &ids).await? {
+                return Ok(false);
+            }
+            client.execute("DELETE FROM messages WHERE sent_at IS NULL AND id = ANY ($1)", &[&uuids(&ids)]).await?;
+            for id in &ids {
+                audit::record(client, &actor, Action::DiscardMessage, &id.to_string()).await?;
+            }
+            Ok(true)
+        })
+        .await
+    }
+
     pub async fn delete_sent_messages(&self, before: Timestamp, limit: u32) -> Result<u64> {
         let parameters: [&(dyn ToSql + Sync); 2] = [&before.as_milliseconds(), &i64::from(limit)];
         Ok(self.write(DELETE_SENT, &parameters).await?.len() as u64)
@@ -104,4 +139,14 @@ impl Postgres {
     pub async fn count_messages(&self, query: &MessageQuery) -> Result<u64> {
         rows::count(rows::only(&self.count(message_query::count(query)).await?)?)
     }
+}
+
+/// Locks the messages, so that the relay marks none of them as sent meanwhile.
+async fn are_waiting(client: &Client, ids: &[MessageId]) -> std::result::Result<bool, tokio_postgres::Error> {
+    let lock = "SELECT FROM messages WHERE sent_at IS NULL AND id = ANY ($1) FOR UPDATE";
+    Ok(client.query(lock, &[&uuids(ids)]).await?.len() == ids.len())
+}
+
+fn uuids(ids: &[MessageId]) -> Vec<Uuid> {
+    ids.iter().map(|id| Uuid::from_bytes(*id.as_bytes())).collect()
 }

@@ -8,9 +8,10 @@ use super::connection::sort_in_file;
 use super::data_dir::{own_file, unavailable};
 use super::history::Effect;
 use super::job::Atomicity;
-use super::{Sqlite, rows};
-use crate::domain::{AccountId, Message, MessageId, MessageQuery, Timestamp};
+use super::{Sqlite, WriteConnection, audit, rows};
+use crate::domain::{AccountId, Action, Actor, Message, MessageId, MessageQuery, Timestamp};
 use crate::store::export::{self, Exported, MessageSink};
+use crate::store::messages::{ADD_RETRIES, FIND_RETRIES, TAKE_RETRIES, retries};
 use crate::store::{Result, message_query};
 
 /// File in the data directory. The process that holds its lock is the relay. The lock ends with the process.
@@ -72,6 +73,40 @@ impl Sqlite {
         .await
     }
 
+    pub async fn retry_messages(&self, ids: Vec<MessageId>) -> Result<bool> {
+        self.submit(Atomicity::Savepoint, Effect::Unlisted, move |conn| {
+            let are_waiting = are_waiting(conn, &ids)?;
+            if are_waiting {
+                conn.execute(ADD_RETRIES, [retries(&ids)])?;
+            }
+            Ok(are_waiting)
+        })
+        .await
+    }
+
+    pub async fn take_retries(&self) -> Result<Option<String>> {
+        let found: Vec<String> = self.read(|conn| rows::all(conn, FIND_RETRIES, [], |row| row.get(0)))?;
+        if found.is_empty() {
+            return Ok(None);
+        }
+        let take = |conn: &WriteConnection<'_>| Ok(conn.find(TAKE_RETRIES, [], |row| row.get(0))?);
+        self.submit(Atomicity::Statement, Effect::Unlisted, take).await
+    }
+
+    pub async fn discard_messages(&self, ids: Vec<MessageId>, actor: Actor) -> Result<bool> {
+        self.submit(Atomicity::Savepoint, Effect::Unlisted, move |conn| {
+            if !are_waiting(conn, &ids)? {
+                return Ok(false);
+            }
+            for id in &ids {
+                conn.execute("DELETE FROM messages WHERE sent_at IS NULL AND id = ?1", [id.as_bytes()])?;
+                audit::record(conn, &actor, Action::DiscardMessage, &id.to_string())?;
+            }
+            Ok(true)
+        })
+        .await
+    }
+
     pub async fn delete_sent_messages(&self, before: Timestamp, limit: u32) -> Result<u64> {
         self.submit(Atomicity::Batch, Effect::Unlisted, move |conn| {
             // One by one: for a pair `IN` a subquery, SQLite would read all messages of an account.
@@ -97,6 +132,16 @@ impl Sqlite {
         let count = message_query::count(query);
         self.read_long(move |conn| rows::count(conn, &count, [])).await
     }
+}
+
+fn are_waiting(conn: &WriteConnection<'_>, ids: &[MessageId]) -> Result<bool> {
+    let find = "SELECT 1 FROM messages WHERE sent_at IS NULL AND id = ?1";
+    for id in ids {
+        if conn.find(find, [id.as_bytes()], |row| row.get::<_, i64>(0))?.is_none() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 fn select(query: &MessageQuery) -> String {

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use testkit::endpoint::reply;
-use testkit::{Endpoint, Signal, TIMEOUT, within};
+use testkit::{Endpoint, Process, Signal, TIMEOUT, within};
 
 use super::{Hooked, arrived};
 use crate::relay::metric;
@@ -44,6 +44,40 @@ fn rejected_message_does_not_delay_others() {
     assert!(deliveries.iter().all(|delivery| delivery.head[0] == "POST /hook HTTP/1.1"));
     let log = server.end_by(Signal::TERM).log();
     assert!(!log.contains("again") && !log.contains("WARN"), "{log}");
+}
+
+#[test]
+fn retry_ends_delays_and_discard_gives_up() {
+    for hooked in Hooked::on_every_database() {
+        let is_up = Arc::new(AtomicBool::new(false));
+        let up = Arc::clone(&is_up);
+        let endpoint = Endpoint::start(move |_, out| {
+            reply(out, if up.load(Ordering::SeqCst) { "200 OK" } else { "410 Gone" }, "")
+        });
+        let server = hooked.serve(&endpoint);
+        hooked.shop.send_numbered(&server, "message", 4);
+        within(TIMEOUT, "the first attempts", || endpoint.deliveries().len() == 4);
+        let ids = endpoint.deliveries().iter().map(|it| it.id().to_owned()).collect::<Vec<_>>();
+        let run = |arguments: &str| Process::start(&mut hooked.shop.database.petstore(arguments)).end();
+
+        let refused = run(&format!("messages discard {}", ids[0]));
+        assert!(refused.code == Some(1) && refused.stderr.contains("confirm with --yes"), "{refused:?}");
+        assert_eq!(run(&format!("messages discard {} --yes", ids[0])).code, Some(0));
+        assert_eq!(hooked.waiting(), 3);
+        assert!(run("audit").stdout.contains("message.discard"));
+        is_up.store(true, Ordering::SeqCst);
+        assert_eq!(run(&format!("messages retry {}", ids[1])).code, Some(0));
+        // Less than the shortest delay.
+        within(Duration::from_secs(50), "the retry", || hooked.waiting() == 2);
+        assert_eq!(run("messages retry --all").code, Some(0));
+        within(Duration::from_secs(50), "the retry", || hooked.waiting() == 0);
+        let unknown = run(&format!("messages retry {}", ids[0]));
+        assert!(
+            unknown.code == Some(1) && unknown.stderr.contains("not all of these messages are waiting"),
+            "{unknown:?}"
+        );
+        server.end_by(Signal::TERM);
+    }
 }
 
 #[test]
