@@ -140,6 +140,9 @@ pub struct ServiceSettings {
     /// replaced; read again on SIGHUP
     #[arg(long, value_name = "FILE", env = "PETSTORE_RELAY_SECRET_FILE")]
     pub relay_secret_file: Option<PathBuf>,
+    /// Relay to http:// on other machines, on staging only
+    #[arg(long, value_name = "BOOL", env = "PETSTORE_RELAY_ALLOW_PLAINTEXT", default_value = "false", action = ArgAction::Set)]
+    pub relay_allow_plaintext: bool,
     /// Retention of sent messages in the database
     #[arg(long, value_name = "DURATION", env = "PETSTORE_RELAY_RETENTION", default_value = "7d", value_parser = duration)]
     pub relay_retention: Duration,

@@ -1,9 +1,10 @@
-//! Refuses, or warns of, listeners through which API keys and passwords would pass a network unencrypted.
+//! Refuses, or warns of, listeners and a relay through which secrets or messages would pass a network unencrypted.
 
 use std::net::SocketAddr;
 
 use super::{Listener, ServiceSettings};
 use crate::domain::Deployment;
+use crate::relay::RelayUrl;
 
 /// Checks the configured addresses before they are opened. Returns warnings.
 ///
@@ -11,9 +12,18 @@ use crate::domain::Deployment;
 ///
 /// # Errors
 ///
+/// A relay to another machine without TLS is an error, except on staging with `--relay-allow-plaintext`.
 /// In production, unless `--insecure` is given, an unencrypted listener that other machines may reach is an error.
 pub fn check(service: &ServiceSettings, deployment: Deployment) -> Result<Vec<String>, String> {
     let mut warnings = Vec::new();
+    if service.relay.as_ref().is_some_and(RelayUrl::is_plaintext) {
+        if deployment == Deployment::Production || !service.relay_allow_plaintext {
+            return Err("--relay is an http:// URL of another machine, where messages can be read in transit: give \
+                        https://HOST/PATH. Staging accepts it with --relay-allow-plaintext"
+                .into());
+        }
+        warnings.push("messages are relayed unencrypted (--relay-allow-plaintext)".into());
+    }
     if service.tls_cert.is_some() || !service.trusted_proxy.is_empty() {
         return Ok(warnings);
     }

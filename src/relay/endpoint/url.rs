@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use axum::http::Uri;
 
-/// A URL `https://HOST/PATH`, or `http://` to this machine. Displayed without its query, which may contain a secret.
+/// A URL `https://HOST/PATH` or `http://HOST/PATH`. Displayed without its query, which may contain a secret.
 #[derive(Clone)]
 pub struct EndpointUrl(Uri);
 
@@ -14,17 +14,18 @@ impl EndpointUrl {
     pub fn parse(text: &str) -> Option<Self> {
         let uri: Uri = text.parse().ok()?;
         let host = uri.host().filter(|host| !host.is_empty())?;
-        let is_permitted = match uri.scheme_str()? {
-            "https" => true,
-            "http" => is_loopback(host),
-            _ => false,
-        };
+        let is_permitted = matches!(uri.scheme_str()?, "https" | "http");
         let has_port = uri.port_u16().is_some() || uri.authority()?.as_str() == host;
         (is_permitted && has_port && !text.contains(['@', '#'])).then_some(Self(uri))
     }
 
     pub const fn uri(&self) -> &Uri {
         &self.0
+    }
+
+    /// Returns whether messages would pass a network unencrypted.
+    pub fn is_plaintext(&self) -> bool {
+        !self.is_https() && !self.0.host().is_some_and(is_loopback)
     }
 
     pub fn is_https(&self) -> bool {
@@ -63,12 +64,27 @@ mod tests {
     }
 
     #[test]
+    fn http_to_other_machines_is_plaintext() {
+        for (text, is_plaintext) in [
+            ("http://shop.example/", true),
+            ("http://10.0.0.1/", true),
+            ("http://127.0.0.1.example.com/", true),
+            ("http://127.1.2.3/", false),
+            ("http://[::1]:80/", false),
+            ("http://localhost/", false),
+            ("https://shop.example/", false),
+        ] {
+            assert_eq!(EndpointUrl::parse(text).expect(text).is_plaintext(), is_plaintext, "{text}");
+        }
+    }
+
+    #[test]
     fn other_urls_are_rejected() {
         for text in [
-            "https://", "https:///hook", "shop.example/hook", "/hook", "ftp://shop.example/", "http://shop.example/",
-            "http://10.0.0.1/", "http://127.0.0.1.example.com/", "https://ada:secret@shop.example/",
-            "http://ada@127.0.0.1/", "https://shop.example/a@b", "https://shop.example/#a",
-            "https://shop.example:port/", "https://shop.example:/", "https://shop.example:99999/",
+            "https://", "https:///hook", "shop.example/hook", "/hook", "ftp://shop.example/",
+            "https://ada:secret@shop.example/", "http://ada@127.0.0.1/", "https://shop.example/a@b",
+            "https://shop.example/#a", "https://shop.example:port/", "https://shop.example:/",
+            "https://shop.example:99999/",
         ] {
             assert!(EndpointUrl::parse(text).is_none(), "{text}");
         }

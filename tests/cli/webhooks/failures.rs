@@ -138,7 +138,7 @@ fn pause_after(status: &'static str, headers: &'static str) -> Duration {
     });
     let server = hooked.serve(&endpoint);
     hooked.shop.send(&server, "first");
-    within(TIMEOUT, "the first delivery", || endpoint.deliveries().len() == 1);
+    within(TIMEOUT, "the failure", || metric(&server, "petstore_relay_failures_total") == 1.0);
     // Waits as well, although nothing is wrong with it.
     hooked.shop.send(&server, "second");
     within(TIMEOUT, "the second delivery", || endpoint.deliveries().len() > 1);

@@ -186,6 +186,23 @@ fn restart_resumes_deliveries() {
 }
 
 #[test]
+fn only_staging_may_relay_unencrypted_to_other_machines() {
+    for (flags, expected) in [
+        ("--deployment staging", Err("https://HOST/PATH")),
+        ("--deployment production --relay-allow-plaintext", Err("https://HOST/PATH")),
+        ("--deployment staging --relay-allow-plaintext", Ok("unencrypted")),
+    ] {
+        let folder = Folder::new();
+        folder.write("secrets", SECRET);
+        let checked = folder.run(&format!(
+            "config check {flags} --relay http://shop.example/hook --relay-secret-file secrets --listen 127.0.0.1:0"
+        ));
+        let (code, text) = expected.map_or_else(|text| (Some(1), text), |text| (Some(0), text));
+        assert!(checked.code == code && checked.stderr.contains(text), "{flags}: {checked:?}");
+    }
+}
+
+#[test]
 fn secrets_are_replaced_by_sighup() {
     let hooked = Hooked::on_sqlite();
     let endpoint = Endpoint::acknowledging();
@@ -261,11 +278,6 @@ fn endpoint_and_secret_are_checked_at_the_start() {
         (format!("{https} --relay-secret-file short"), 1, "short must have one secret"),
         ("serve --relay-secret-file secrets".to_owned(), 1, "give --relay https://HOST/PATH"),
         ("serve --relay nats://127.0.0.1 --relay-secret-file secrets".to_owned(), 1, "give --relay https://HOST/PATH"),
-        (
-            "serve --relay http://shop.example/ --relay-secret-file secrets".to_owned(),
-            2,
-            "http:// only to this machine",
-        ),
         ("serve --relay https://ada:s3cret@shop.example/".to_owned(), 2, "without a user"),
     ] {
         let ended = folder.run(&line);
