@@ -106,8 +106,9 @@ impl ListenerService {
         peer: IpAddr,
     ) -> impl Future<Output = Option<Response<Sent>>> + Send {
         let (mut head, mut body) = request.into_parts();
-        let framed = framing::check(&mut head, &body);
         async move {
+            // Not before the block, whose future would be larger by the result.
+            let framed = framing::check(&mut head, &body);
             let api = &self.api;
             let target = Target::of(self.listener, &head.method, head.uri.path());
             let mut telemetry = self.begin(&head, peer, target);
