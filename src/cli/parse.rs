@@ -11,6 +11,7 @@ use super::quickstart::Quickstart;
 use super::serve::Serve;
 use super::{Cli, Command, command, passwords};
 use crate::config::{File, environment};
+use crate::store::postgres::Limits;
 
 /// The parsed command line, with the source of each setting.
 pub struct Parsed {
@@ -43,7 +44,10 @@ pub fn parse(arguments: &[OsString]) -> Result<Parsed, clap::Error> {
 
 /// Rejects settings of a service that contradict each other.
 fn parsed(matches: ArgMatches, file: File) -> Result<Parsed, clap::Error> {
-    let cli = Cli::from_arg_matches(&matches)?;
+    let mut cli = Cli::from_arg_matches(&matches)?;
+    if let Some(url) = &mut cli.common.database_url {
+        url.limits = Limits(cli.common.database_timeout);
+    }
     if let Command::Serve(Serve { service, .. }) | Command::Quickstart(Quickstart { service, .. }) = &cli.command {
         service.certificate().map_err(invalid)?;
     }
@@ -53,7 +57,9 @@ fn parsed(matches: ArgMatches, file: File) -> Result<Parsed, clap::Error> {
 /// Rejects flags that would have no effect, because an ephemeral store is always a new one.
 fn refuse_settings_of_ephemeral(matches: &ArgMatches) -> Result<(), clap::Error> {
     let is_given = |id: &&str| matches.value_source(id) == Some(ValueSource::CommandLine);
-    let given = ["config", "data_dir", "database_url", "deployment", "require_standbys"].into_iter().find(is_given);
+    let given = ["config", "data_dir", "database_url", "database_timeout", "deployment", "require_standbys"]
+        .into_iter()
+        .find(is_given);
     match given.filter(|_| matches.subcommand_name() == Some("ephemeral")) {
         Some(id) => Err(invalid(&format!("--{} cannot be used with `petstore ephemeral`", id.replace('_', "-")))),
         None => Ok(()),

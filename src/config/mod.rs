@@ -42,6 +42,10 @@ pub struct Common {
     /// stale reads from an isolated primary
     #[arg(long, global = true, value_name = "BOOL", env = "PETSTORE_REQUIRE_STANDBYS", default_value = "false", action = ArgAction::Set)]
     pub require_standbys: bool,
+    /// Longest time for an operation on PostgreSQL, 0.5s to 60s, after which requests get 503; the timeouts of its parts
+    /// follow from it
+    #[arg(long, global = true, value_name = "DURATION", env = "PETSTORE_DATABASE_TIMEOUT", default_value = "1.8s", value_parser = database_timeout)]
+    pub database_timeout: Duration,
     /// Purpose of the database, set when it is created; an existing database must match
     #[arg(long, global = true, value_name = "NAME", env = "PETSTORE_DEPLOYMENT", value_parser = one_of(&Deployment::ALL, Deployment::as_str))]
     pub deployment: Option<Deployment>,
@@ -255,6 +259,14 @@ pub fn duration(text: &str) -> Result<Duration, Invalid> {
     total.map(Duration::from_secs).ok_or_else(|| Invalid("a duration is at most 365250d".into()))
 }
 
+/// Parses a duration that may have a fraction of a second.
+fn database_timeout(text: &str) -> Result<Duration, Invalid> {
+    let fraction = || text.strip_suffix('s')?.parse().ok();
+    let parsed = duration(text).ok().or_else(|| Duration::try_from_secs_f64(fraction()?).ok());
+    let range = Duration::from_millis(500)..=Duration::from_mins(1);
+    parsed.filter(|parsed| range.contains(parsed)).ok_or_else(|| Invalid("it must be 0.5s to 60s".into()))
+}
+
 pub fn at_least_a_second(text: &str) -> Result<Duration, Invalid> {
     let duration = duration(text)?;
     if duration.is_zero() { Err(Invalid("it must be at least 1s".into())) } else { Ok(duration) }
@@ -285,6 +297,12 @@ mod tests {
     fn durations_are_a_number_and_a_unit() {
         assert_eq!(duration("90d"), Ok(Duration::from_secs(90 * 86_400)));
         assert_eq!(duration("0s"), Ok(Duration::ZERO));
+        for (text, milliseconds) in [("0.5s", 500), ("1.8s", 1_800), ("7s", 7_000), ("1m", 60_000)] {
+            assert_eq!(database_timeout(text), Ok(Duration::from_millis(milliseconds)));
+        }
+        for refused in ["", "2", "0.49s", "60.1s", "2m", "1.5m", "-1s", "NaNs", "infs"] {
+            assert!(database_timeout(refused).is_err(), "{refused}");
+        }
         for refused in ["", "d", "90", "-1d", "1.5h", "1w", "90 d", "ä", "99999999999999999999d", "365251d"] {
             assert!(duration(refused).is_err(), "{refused}");
         }

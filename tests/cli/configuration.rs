@@ -80,6 +80,7 @@ fn settings_have_a_flag_a_variable_and_a_key() {
         ("data-dir", "elsewhere"),
         ("database-url", "postgres://db:5432/shop"),
         ("require-standbys", "true"),
+        ("database-timeout", "0.5s"),
         ("deployment", "staging"),
         ("log-level", "warn"),
         ("log-format", "json"),

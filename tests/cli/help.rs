@@ -74,22 +74,25 @@ fn command_help_lists_its_own_options_first() {
           -h, --help                   Print help (see more with '--help')
 
         Settings of the database and the log:
-              --data-dir <DIR>             Folder of the embedded database [default: petstore-data]
-              --database-url <URL>         PostgreSQL database to use instead:
-                                           postgres://USER:PASSWORD@HOST:PORT/DATABASE; several HOST:PORT,
-                                           separated by commas, are tried at once
-              --require-standbys[=<BOOL>]  Reject reads and writes unless as many standbys are connected to
-                                           PostgreSQL as its commits wait for, which bounds stale reads from
-                                           an isolated primary [default: false] [possible values: true,
-                                           false]
-              --deployment <NAME>          Purpose of the database, set when it is created; an existing
-                                           database must match [possible values: production, staging]
-              --config <FILE>              Configuration file (TOML)
-              --log-level <LEVEL>          Lowest level to log to stderr [default: info] [possible values:
-                                           error, warn, info, debug, trace]
-              --log-format <FORMAT>        Log format of `serve` and `quickstart`; auto is human on a
-                                           terminal, otherwise json [default: auto] [possible values: auto,
-                                           human, json]
+              --data-dir <DIR>               Folder of the embedded database [default: petstore-data]
+              --database-url <URL>           PostgreSQL database to use instead:
+                                             postgres://USER:PASSWORD@HOST:PORT/DATABASE; several HOST:PORT,
+                                             separated by commas, are tried at once
+              --require-standbys[=<BOOL>]    Reject reads and writes unless as many standbys are connected
+                                             to PostgreSQL as its commits wait for, which bounds stale reads
+                                             from an isolated primary [default: false] [possible values:
+                                             true, false]
+              --database-timeout <DURATION>  Longest time for an operation on PostgreSQL, 0.5s to 60s, after
+                                             which requests get 503; the timeouts of its parts follow from
+                                             it [default: 1.8s]
+              --deployment <NAME>            Purpose of the database, set when it is created; an existing
+                                             database must match [possible values: production, staging]
+              --config <FILE>                Configuration file (TOML)
+              --log-level <LEVEL>            Lowest level to log to stderr [default: info] [possible values:
+                                             error, warn, info, debug, trace]
+              --log-format <FORMAT>          Log format of `serve` and `quickstart`; auto is human on a
+                                             terminal, otherwise json [default: auto] [possible values:
+                                             auto, human, json]
 
         Each setting is also an environment variable and a key of the configuration file: --data-dir is
         PETSTORE_DATA_DIR and data-dir. Flags override environment variables, which override the file.

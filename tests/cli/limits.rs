@@ -33,8 +33,8 @@ const LIMITS: &str = r#"
     write on SQLite | 10 s → 503 | store/sqlite/mod.rs | WRITE_TIMEOUT: Duration = Duration::from_secs(10);
     wait for another program that writes to SQLite | 5 s → 503 |
         store/sqlite/mod.rs | busy_timeout: Duration::from_secs(5),
-    operation on PostgreSQL | 1.8 s → 503 |
-        store/postgres/limits.rs | OPERATION_TIMEOUT: Duration = Duration::from_millis(1_800);
+    operation on PostgreSQL | `database-timeout`, by default 1.8 s → 503 |
+        store/postgres/limits.rs | Self(Duration::from_millis(1_800))
     stored response of an `Idempotency-Key` | 24 h |
         domain/idempotency.rs | RETENTION: Duration = Duration::from_hours(24);
     unused session of the console | 2 h | domain/session.rs | IDLE: Duration = Duration::from_hours(2);

@@ -9,7 +9,6 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::connections::Connections;
 use super::error::timed_out;
 use super::keyed_batch;
-use super::limits::OPERATION_TIMEOUT;
 use super::supervisor::Supervisor;
 use super::write::{KeyedWrite, Write, WriteOutcome};
 use crate::store::{Meters, Outcome, Result, StoreError, WriteKey, WriterMeter};
@@ -64,6 +63,8 @@ impl<W: Write> WriteQueues<W> {
 #[derive(Debug)]
 pub struct WriteQueue<W: Write> {
     name: &'static str,
+    /// Timeout of a write.
+    timeout: Duration,
     commands: mpsc::Sender<Command<W>>,
     meter: Arc<WriterMeter>,
 }
@@ -101,7 +102,7 @@ impl<W: Write> WriteQueue<W> {
         let (commands, queued) = mpsc::channel(queue);
         let meter = Arc::<WriterMeter>::default();
         tokio::spawn(work(supervisor, queued, max_batch, Arc::clone(&meter)));
-        Ok(Self { name, commands, meter })
+        Ok(Self { name, timeout: connections.connector.limits().operation(), commands, meter })
     }
 
     /// Queues a write and waits for its commit. The write is carried out even if the caller stops waiting.
@@ -117,7 +118,7 @@ impl<W: Write> WriteQueue<W> {
     }
 
     async fn submit_once(&self, write: KeyedWrite<W>) -> Result<WriteOutcome<W>> {
-        let deadline = Instant::now() + OPERATION_TIMEOUT;
+        let deadline = Instant::now() + self.timeout;
         let (reply, completed) = oneshot::channel();
         self.commands.try_send(Command::Write(Job { write, deadline, reply })).map_err(|rejected| {
             StoreError::Unavailable(match rejected {
@@ -132,7 +133,7 @@ impl<W: Write> WriteQueue<W> {
         match timeout_at(deadline, completed).await {
             Ok(Ok(completed)) => completed,
             Ok(Err(_)) => Err(StoreError::Unavailable("the store closed before the commit".into())),
-            Err(_) => Err(timed_out(OPERATION_TIMEOUT)),
+            Err(_) => Err(timed_out(self.timeout)),
         }
     }
 

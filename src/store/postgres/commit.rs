@@ -7,12 +7,12 @@ use super::connection::{Connection, PreparedConnection};
 use super::error::{describe, ends_connection, is_rejection, timed_out};
 use crate::store::{Result, StoreError};
 
-/// Returns whether a commit of petstore waits for the synchronous standbys, and for longer than two may take.
+/// Returns whether a commit of petstore waits for the synchronous standbys, and for longer than two may take ($1 seconds).
 /// PostgreSQL confirms the commits of one `synchronous_commit` in their order, so another one would wait as well, unless the
 /// settings have changed.
 const AWAITS_STANDBYS: &str = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'SyncRep'
     AND usename = session_user AND datname = current_database()
-    AND query_start BETWEEN pg_conf_load_time() AND clock_timestamp() - interval '3s')";
+    AND query_start BETWEEN pg_conf_load_time() AND clock_timestamp() - make_interval(secs => $1))";
 
 /// Waits for a write, until `limit` after `began`.
 ///
@@ -52,7 +52,8 @@ fn in_doubt(why: &str) -> StoreError {
 /// `limit` after `began`.
 pub async fn check_standbys(prepared: &PreparedConnection, began: Instant, limit: Duration) -> Result<()> {
     let connection = &prepared.connection;
-    match timeout_at(began + limit, connection.client.query_one(AWAITS_STANDBYS, &[])).await {
+    let longest = (2 * limit).as_secs_f64();
+    match timeout_at(began + limit, connection.client.query_one(AWAITS_STANDBYS, &[&longest])).await {
         Ok(Ok(row)) if row.try_get(0)? => {
             Err(StoreError::Unavailable("earlier commits still wait for PostgreSQL's synchronous standbys".into()))
         }

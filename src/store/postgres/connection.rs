@@ -18,16 +18,11 @@ use tokio_postgres::{AsyncMessage, Client, Config, Error, Row, SimpleQueryMessag
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::error::{timed_out, within};
+use super::limits::Limits;
 use super::server::{Driver, IDENTIFY, OneServer, Server};
 use super::tls;
 use super::url::DatabaseUrl;
 use crate::store::{Result, StoreError};
-
-/// Timeout for connecting to any of the hosts, and again for preparing the connection.
-const OPEN_TIMEOUT: Duration = Duration::from_secs(3);
-
-/// Time for further hosts to answer before a server is chosen.
-const CHOICE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Settings of every connection. They override those of the server, the role, the database and the URL.
 ///
@@ -41,12 +36,10 @@ const DURABLE: &str = "SET client_min_messages = warning; SET default_transactio
 
 /// Plans are made once and use indexes: with them it does not matter how large a table was when its plan was made.
 /// `enable_seqscan = off` adds 10^10 to the estimated cost of any plan that has to read a table, such as the one that
-/// deletes ended sessions. PostgreSQL would compile those with LLVM, which can take seconds on a busy machine. The
-/// timeouts end statements that petstore has abandoned. `lock_timeout` is shorter than the writer's wait for its batch
-/// (`COMMIT_TIMEOUT`), so that abandoned statements do not queue in the server.
+/// deletes ended sessions. PostgreSQL would compile those with LLVM, which can take seconds on a busy machine.
 const SETTINGS: &str =
     "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_bitmapscan = off; SET jit = off;
-    SET statement_timeout = '5s'; SET lock_timeout = '1400ms'; LISTEN petstore_keys";
+    LISTEN petstore_keys";
 
 /// A connection, driven by its own task.
 ///
@@ -93,6 +86,10 @@ impl Connector {
         Self { url: url.clone(), check, keys_changed, reopened, server, standbys, reading }
     }
 
+    pub const fn limits(&self) -> Limits {
+        self.url.limits
+    }
+
     /// Connects to the server that this process uses. All hosts are tried at once, so that one that hangs delays nothing.
     /// If none of them is that server, another may be chosen. Also returns the task that drives the connection.
     pub async fn connect(&self) -> Result<(Connection, JoinHandle<()>)> {
@@ -100,23 +97,24 @@ impl Connector {
     }
 
     async fn open(&self, is_supervised: bool) -> Result<(Connection, JoinHandle<()>)> {
-        let hangs = |_| StoreError::Unavailable(format!("sslrootcert cannot be read within {OPEN_TIMEOUT:?}"));
-        let tls = MakeRustlsConnect::new(timeout(OPEN_TIMEOUT, self.tls()).await.map_err(hangs)??);
+        let limits = self.limits();
+        let hangs = |_| StoreError::Unavailable(format!("sslrootcert cannot be read within {:?}", limits.open()));
+        let tls = MakeRustlsConnect::new(timeout(limits.open(), self.tls()).await.map_err(hangs)??);
         self.server.attempt();
         let mut answers: FuturesUnordered<_> =
             self.url.hosts().iter().map(|host| Box::pin(self.clone().try_host(host.clone(), tls.clone()))).collect();
-        let (mut offers, mut failure) = (Vec::<Box<Offer>>::new(), timed_out(OPEN_TIMEOUT));
-        let mut deadline = Instant::now() + OPEN_TIMEOUT;
+        let (mut offers, mut failure) = (Vec::<Box<Offer>>::new(), timed_out(limits.open()));
+        let mut deadline = Instant::now() + limits.open();
         while let Ok(Some(answer)) = timeout_at(deadline, answers.next()).await {
             match answer {
                 Ok(offer) => match self.admit(offer, is_supervised) {
                     Ok(admitted) => {
                         offers.iter().for_each(|offer| self.server.refuse(&offer.server));
-                        tokio::spawn(timeout(CHOICE_TIMEOUT, self.clone().refuse(answers)));
+                        tokio::spawn(timeout(limits.connect(), self.clone().refuse(answers)));
                         return Ok(admitted);
                     }
                     Err(offer) => {
-                        deadline = deadline.min(Instant::now() + CHOICE_TIMEOUT);
+                        deadline = deadline.min(Instant::now() + limits.connect());
                         offers.push(offer);
                     }
                 },
@@ -135,7 +133,10 @@ impl Connector {
     }
 
     /// Connects to one host, unless it accepts no writes or lacks standbys that are required.
-    async fn try_host(self, host: Config, tls: MakeRustlsConnect) -> Result<Box<Offer>> {
+    async fn try_host(self, mut host: Config, tls: MakeRustlsConnect) -> Result<Box<Offer>> {
+        if host.get_connect_timeout().is_none() {
+            host.connect_timeout(self.limits().connect());
+        }
         let (client, connection) = host.connect(tls).await?;
         let warnings = Arc::new(AtomicU64::new(0));
         let mut driver: Driver = Box::pin(drive(connection, Arc::clone(&warnings), Arc::clone(&self.keys_changed)));
@@ -199,8 +200,9 @@ impl Connector {
     pub async fn prepare(&self, statements: &[&'static str]) -> Result<(Arc<PreparedConnection>, JoinHandle<()>)> {
         let (connection, driver) = self.open(true).await?;
         let client = &connection.client;
-        let prepared = within(OPEN_TIMEOUT, async {
-            client.batch_execute(SETTINGS).await?;
+        let limits = self.limits();
+        let prepared = within(limits.open(), async {
+            client.batch_execute(&format!("{SETTINGS}; {}", limits.settings())).await?;
             let prepare = async |sql| Ok::<_, Error>((sql, client.prepare(sql).await?));
             try_join_all(statements.iter().copied().chain([self.check]).map(prepare)).await
         });

@@ -12,7 +12,7 @@ use super::commit::await_commit;
 use super::connection::Connection;
 use super::connections::Connections;
 use super::error::{timed_out, within};
-use super::limits::OPERATION_TIMEOUT;
+use super::limits::Limits;
 use super::read_batcher::ReadBatcher;
 use super::readers::Readers;
 use super::rows::{LONG, long_query};
@@ -43,16 +43,15 @@ pub struct Postgres {
     pub(super) counting: Arc<Mutex<()>>,
 }
 
-/// Begins a transaction of several steps. The timeouts bound how long it delays others if this process hangs, or has lost
-/// its network.
-const BEGIN: &str = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '500ms'; SET LOCAL lock_timeout = '1400ms';
-    SET LOCAL statement_timeout = '5s'";
-
 /// A read of one animal.
 #[derive(Debug)]
 pub struct PetId(pub i64);
 
 impl Postgres {
+    pub const fn limits(&self) -> Limits {
+        self.connections.connector.limits()
+    }
+
     /// Executes a write of one statement.
     pub async fn write(&self, sql: &'static str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
         self.single.write(async |prepared| prepared.query(sql, parameters).await).await
@@ -61,12 +60,12 @@ impl Postgres {
     /// Executes a transaction on its own connection. If it ends before its commit, the connection is dropped and the
     /// transaction with it.
     pub async fn write_steps<T>(&self, steps: impl AsyncFnOnce(&Client) -> std::result::Result<T, Error>) -> Result<T> {
-        let began = Instant::now();
-        let connection =
-            timeout(OPERATION_TIMEOUT, self.connect()).await.map_err(|_| timed_out(OPERATION_TIMEOUT))??;
+        let (began, limits) = (Instant::now(), self.limits());
+        let limit = limits.operation();
+        let connection = timeout(limit, self.connect()).await.map_err(|_| timed_out(limit))??;
         let client = &connection.client;
-        await_commit(&connection, began, OPERATION_TIMEOUT, async {
-            client.batch_execute(BEGIN).await?;
+        await_commit(&connection, began, limit, async {
+            client.batch_execute(&format!("{}; BEGIN", limits.settings())).await?;
             let outcome = steps(client).await?;
             client.batch_execute("COMMIT").await?;
             Ok(outcome)

@@ -7,7 +7,7 @@
 //!
 //! From its write to its commit, a transaction locks the rows it writes, and holds the lock that orders ids
 //! (`INSERT` of `pets.rs`, `PLACE` of `orders.rs`). Other processes wait for these locks. If the process hangs there,
-//! PostgreSQL ends its transaction after half a second ([`BEGIN`]).
+//! PostgreSQL ends its transaction (`Limits::settings`).
 //!
 //! A stored response must be durable before it is replayed. The transaction that stored it may have lost its wait for the
 //! standby, which leaves the row visible. Claiming a used key therefore locks its row. The lock is a change of its own,
@@ -25,9 +25,6 @@ use crate::domain::idempotency::RETENTION;
 use crate::store::{Outcome, StoredResponse, WriteKey};
 
 type Result<T> = std::result::Result<T, Error>;
-
-/// Begins a transaction. The timeout bounds how long a process that hangs, or has lost its network, delays others.
-const BEGIN: &str = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '500ms'";
 
 /// Claims keys that are new or whose record has expired, and locks the rows of the others. Returns the claimed keys and,
 /// with `busy`, those that are in progress elsewhere.
@@ -118,7 +115,7 @@ async fn claim<W: Write>(
         .collect();
     let retention = i64::try_from(RETENTION.as_millis()).expect("a day in milliseconds");
     let parameters: [&(dyn ToSql + Sync); 6] = [&keys, &accounts, &fingerprints, &expiries, &numbers, &retention];
-    let (begun, claimed) = tokio::join!(client.batch_execute(BEGIN), prepared.query(CLAIM, &parameters));
+    let (begun, claimed) = tokio::join!(client.batch_execute("BEGIN"), prepared.query(CLAIM, &parameters));
     begun?;
     for row in &claimed? {
         let (key, busy): (&[u8], bool) = (row.try_get(0)?, row.try_get(1)?);

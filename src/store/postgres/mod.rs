@@ -48,6 +48,7 @@ pub use database::Postgres;
 use error::timed_out;
 pub(super) use error::within;
 use limits::CHECK_TIMEOUT;
+pub use limits::Limits;
 use migrations::Schema;
 pub use outbox::RelayLease;
 use read_batcher::ReadBatcher;

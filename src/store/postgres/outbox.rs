@@ -7,7 +7,6 @@ use uuid::Uuid;
 use super::connection::Connection;
 use super::database::Postgres;
 use super::error::within;
-use super::limits::OPERATION_TIMEOUT;
 use super::rows::long_query;
 use super::{audit, rows};
 use crate::domain::{AccountId, Action, Actor, Message, MessageId, MessageQuery, Timestamp};
@@ -67,7 +66,7 @@ impl Postgres {
             }
         };
         let take = connection.client.query_one("SELECT pg_try_advisory_lock($1)", &[&LOCK]);
-        Ok(within(OPERATION_TIMEOUT, take).await?.try_get(0)?)
+        Ok(within(self.limits().operation(), take).await?.try_get(0)?)
     }
 
     pub async fn unsent_messages(&self, after: (AccountId, MessageId), limit: u32) -> Result<Vec<Message>> {

@@ -12,7 +12,6 @@ use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 
 use super::error::timed_out;
-use super::limits::OPERATION_TIMEOUT;
 use super::readers::Readers;
 use crate::store::{Result, StoreError};
 
@@ -52,13 +51,13 @@ impl<R: Read> ReadBatcher<R> {
     }
 
     pub async fn read(&self, read: R) -> Result<R::Answer> {
-        let deadline = Instant::now() + OPERATION_TIMEOUT;
+        let deadline = Instant::now() + self.readers.timeout;
         let (reply, answer) = oneshot::channel();
         self.queue.try_send(Pending { read, reply }).map_err(|_| self.readers.too_many())?;
         match timeout_at(deadline, answer).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) => Err(StoreError::Unavailable("the store closed before the answer".into())),
-            Err(_) => Err(timed_out(OPERATION_TIMEOUT)),
+            Err(_) => Err(timed_out(self.readers.timeout)),
         }
     }
 }

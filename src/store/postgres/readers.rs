@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 use tokio_postgres::Row;
@@ -9,7 +10,6 @@ use tokio_postgres::types::ToSql;
 
 use super::connections::Connections;
 use super::error::{ends_connection, timed_out};
-use super::limits::OPERATION_TIMEOUT;
 use super::supervisor::Supervisor;
 use crate::store::{ReaderMeter, Result, StoreError};
 use crate::telemetry::metrics::Gauge;
@@ -17,6 +17,8 @@ use crate::telemetry::metrics::Gauge;
 #[derive(Debug)]
 pub struct Readers {
     supervisors: Vec<Arc<Supervisor>>,
+    /// Timeout of a read.
+    pub timeout: Duration,
     /// Counter for the round robin over the connections.
     turn: AtomicUsize,
     /// Reads waiting for the server.
@@ -39,6 +41,7 @@ impl Readers {
         let supervisors = futures_util::future::try_join_all(supervisors).await?;
         Ok(Self {
             supervisors,
+            timeout: connections.connector.limits().operation(),
             turn: AtomicUsize::new(0),
             waiting: Gauge::default(),
             max_waiting,
@@ -50,7 +53,7 @@ impl Readers {
     pub async fn query(&self, sql: &'static str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
         let _one = self.waiting.one_of(self.max_waiting).ok_or_else(|| self.too_many())?;
         let began = Instant::now();
-        let deadline = began + OPERATION_TIMEOUT;
+        let deadline = began + self.timeout;
         let mut refused = 0;
         loop {
             let (next, rest) = self.in_turn();
@@ -75,7 +78,7 @@ impl Readers {
                 Ok(Err(error)) => return Err(error.into()),
                 Err(_) => {
                     prepared.connection.discard();
-                    return Err(timed_out(OPERATION_TIMEOUT));
+                    return Err(timed_out(self.timeout));
                 }
             }
         }

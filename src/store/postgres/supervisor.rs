@@ -11,7 +11,7 @@ use tokio_postgres::Error;
 
 use super::commit::{await_commit, check_standbys};
 use super::connection::{Connector, PreparedConnection};
-use super::limits::{COMMIT_TIMEOUT, OPERATION_TIMEOUT, RECONNECT_TIMEOUT};
+use super::limits::Limits;
 use super::open;
 use crate::backoff::Backoff;
 use crate::store::{Result, StoreError};
@@ -32,6 +32,7 @@ const MAX_DELAY: Duration = Duration::from_millis(500);
 pub struct Supervisor {
     state: Arc<watch::Sender<State>>,
     task: AbortHandle,
+    limits: Limits,
     /// True after a write that timed out. It may still wait for the standbys.
     has_timed_out: AtomicBool,
 }
@@ -53,7 +54,7 @@ impl Supervisor {
         let state = Arc::new(watch::Sender::new(State::Open(Arc::clone(&current))));
         let renewal = Renewal { connector: connector.clone(), statements, name, state: Arc::clone(&state) };
         let task = tokio::spawn(renewal.run(current, driver)).abort_handle();
-        Ok(Self { state, task, has_timed_out: AtomicBool::new(false) })
+        Ok(Self { state, task, limits: connector.limits(), has_timed_out: AtomicBool::new(false) })
     }
 
     /// Returns the connection if it is up.
@@ -92,13 +93,13 @@ impl Supervisor {
         &self,
         write: impl AsyncFnOnce(&PreparedConnection) -> std::result::Result<T, Error>,
     ) -> Result<T> {
-        let prepared = self.connection(Instant::now() + RECONNECT_TIMEOUT).await?;
-        let began = Instant::now();
+        let prepared = self.connection(Instant::now() + self.limits.reconnect()).await?;
+        let (began, limit) = (Instant::now(), self.limits.commit());
         if self.has_timed_out.load(Ordering::Relaxed) {
-            check_standbys(&prepared, began, COMMIT_TIMEOUT).await?;
+            check_standbys(&prepared, began, limit).await?;
         }
-        let written = await_commit(&prepared.connection, began, COMMIT_TIMEOUT, write(&prepared)).await;
-        self.has_timed_out.store(began.elapsed() >= COMMIT_TIMEOUT, Ordering::Relaxed);
+        let written = await_commit(&prepared.connection, began, limit, write(&prepared)).await;
+        self.has_timed_out.store(began.elapsed() >= limit, Ordering::Relaxed);
         written
     }
 
@@ -133,14 +134,15 @@ struct Renewal {
 
 impl Renewal {
     async fn run(self, mut current: Arc<PreparedConnection>, mut driver: JoinHandle<()>) {
+        let limit = self.connector.limits().operation();
         loop {
-            let renewed = match timeout(MAX_AGE, lost(&current, &mut driver)).await {
+            let renewed = match timeout(MAX_AGE, lost(&current, &mut driver, limit)).await {
                 Ok(why) => Err(why),
                 // An old connection serves until the next one is open, and its users finish on it. It can still be lost
                 // before that.
                 Err(_) => tokio::select! {
                     next = self.open_next(false) => Ok(next),
-                    why = lost(&current, &mut driver) => Err(why),
+                    why = lost(&current, &mut driver, limit) => Err(why),
                 },
             };
             (current, driver) = match renewed {
@@ -196,13 +198,13 @@ impl Renewal {
 }
 
 /// Waits until the connection is lost and returns the cause.
-async fn lost(prepared: &PreparedConnection, driver: &mut JoinHandle<()>) -> String {
+async fn lost(prepared: &PreparedConnection, driver: &mut JoinHandle<()>, limit: Duration) -> String {
     let mut checks = interval(CHECK_INTERVAL);
     checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             _ = &mut *driver => return "the connection was closed".into(),
-            _ = checks.tick() => match prepared.refusal(OPERATION_TIMEOUT).await {
+            _ = checks.tick() => match prepared.refusal(limit).await {
                 Ok(None) => {}
                 Ok(Some(why)) => return why,
                 Err(error) => return error.to_string(),

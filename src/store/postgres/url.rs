@@ -5,11 +5,9 @@ use std::time::Duration;
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
+use super::limits::Limits;
 use super::tls::TlsSettings;
 use crate::domain::Invalid;
-
-/// Timeout for a connection to one address, unless the URL has its own `connect_timeout`.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Idle time after which TCP keepalive probes start, one each second.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);
@@ -27,6 +25,7 @@ pub struct DatabaseUrl {
     tls: TlsSettings,
     /// Parameters to display, as given.
     parameters: Vec<String>,
+    pub limits: Limits,
 }
 
 impl DatabaseUrl {
@@ -51,7 +50,7 @@ impl DatabaseUrl {
         let hosts = split_hosts(&address).iter().map(|text| configure(text)).collect::<Result<_, _>>()?;
         let query = text.split_once('?').map_or("", |(_, query)| query).split('&');
         let parameters = query.filter(|pair| DISPLAYED.iter().any(|name| pair.starts_with(name)));
-        Ok(Self { config, hosts, tls, parameters: parameters.map(str::to_owned).collect() })
+        Ok(Self { config, hosts, tls, parameters: parameters.map(str::to_owned).collect(), limits: Limits::default() })
     }
 
     /// The configuration for each host.
@@ -113,9 +112,6 @@ fn configure(text: &str, mode: SslMode) -> Option<Config> {
         _ if !nameless && config.get_hosts().iter().all(is_unix) => SslMode::Disable,
         mode => mode,
     });
-    if config.get_connect_timeout().is_none() {
-        config.connect_timeout(CONNECT_TIMEOUT);
-    }
     if config.get_application_name().is_none() {
         config.application_name("petstore");
     }
