@@ -2,7 +2,6 @@
 
 use std::fmt::Display;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
@@ -10,7 +9,6 @@ use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
-use rustls::time_provider::TimeProvider;
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use tokio::task::spawn_blocking;
 use tokio_rustls::TlsConnector;
@@ -20,23 +18,6 @@ use x509_cert::der::Decode;
 /// The cryptography of TLS. Every configuration names it, so that none depends on the process-wide default.
 pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
-}
-
-/// Time source for TLS. Reports 1970 if the system clock is before that, because rustls's own provider would panic.
-#[derive(Debug)]
-pub struct Time;
-
-impl Time {
-    pub fn is_before_1970() -> bool {
-        SystemTime::now() < UNIX_EPOCH
-    }
-}
-
-impl TimeProvider for Time {
-    fn current_time(&self) -> Option<UnixTime> {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Some(UnixTime::since_unix_epoch(since))
-    }
 }
 
 /// Parses the certificates of a PEM file, in order. Fails if there is none. Errors name `file`.
@@ -109,7 +90,7 @@ pub fn connector(authorities: Authorities, protocols: &[&[u8]]) -> Result<TlsCon
 pub fn client(trust: Trust, protocols: &[&[u8]]) -> Result<ClientConfig, rustls::Error> {
     let provider = provider();
     let verifier = Verifier { trust, provider: Arc::clone(&provider) };
-    let config = ClientConfig::builder_with_details(provider, Arc::new(Time)).with_safe_default_protocol_versions()?;
+    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
     let config = config.dangerous().with_custom_certificate_verifier(Arc::new(verifier));
     let mut config = config.with_no_client_auth();
     config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();

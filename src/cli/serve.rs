@@ -9,12 +9,12 @@ use clap::Args;
 use tokio::runtime::{Builder, Runtime, RuntimeFlavor};
 
 use super::{Create, Failure, Outcome, backup, open};
+use crate::app;
 use crate::clock::Clock;
 use crate::config::{Common, ServiceSettings};
 use crate::domain::{Deployment, Timestamp};
 use crate::store::postgres::ProcessKind;
 use crate::store::{Store, sqlite};
-use crate::{app, server};
 
 /// Maximum time that the end of the process waits for blocking calls. A name server or mount that hangs may block them
 /// forever.
@@ -60,10 +60,7 @@ pub fn serve(start: impl Future<Output = Result<app::Started, Failure>>) -> Outc
     if workers.handle().runtime_flavor() == RuntimeFlavor::CurrentThread {
         // Ends with the process, because it may be blocked.
         let driven = Arc::clone(&workers);
-        thread::Builder::new().name("worker".into()).spawn(move || {
-            server::prepare_thread();
-            driven.block_on(pending::<()>());
-        })?;
+        thread::Builder::new().name("worker".into()).spawn(move || driven.block_on(pending::<()>()))?;
     }
     let control = Builder::new_current_thread().enable_all().build()?;
     let served = workers.block_on(start).and_then(|started| Ok(control.block_on(started.serve())?));
@@ -93,10 +90,9 @@ pub fn runtime() -> std::io::Result<Runtime> {
         let why = format!("the system clock is set to {now}: correct it, then start again");
         return Err(std::io::Error::other(why));
     }
-    server::prepare_thread();
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let mut builder = if cores > 1 { Builder::new_multi_thread() } else { Builder::new_current_thread() };
-    builder.enable_all().on_thread_start(server::prepare_thread);
+    builder.enable_all();
     // tokio panics if the system allows no more threads. Unwinding would then wait forever for the threads started before.
     let hook = panic::take_hook();
     panic::set_hook(Box::new(|panic| {

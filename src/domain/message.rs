@@ -55,8 +55,7 @@ const COUNTER_BITS: u32 = 12;
 
 impl MessageIds {
     fn next(&self, now: Timestamp) -> MessageId {
-        // If the clock is set before 1970, the id has the time 0.
-        let now = u64::try_from(now.as_milliseconds()).unwrap_or(0) << COUNTER_BITS;
+        let now = now.as_milliseconds().unsigned_abs() << COUNTER_BITS;
         let after = |last: u64| Some(now.max(last.saturating_add(1)));
         let last = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, after).unwrap_or_else(|last| last);
         let place = now.max(last.saturating_add(1));

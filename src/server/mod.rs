@@ -5,7 +5,6 @@
 mod body;
 mod connection;
 mod counters;
-mod date;
 mod deadlines;
 mod limits;
 mod load_shedding;
@@ -29,7 +28,6 @@ use tokio::task::unconstrained;
 pub use body::{BodyTimeout, TimedBody};
 use connection::Connection;
 pub use counters::{Connections, Expired};
-pub use date::prepare_thread;
 pub use limits::Limits;
 use load_shedding::LoadShedding;
 pub use request_line::{HasFragment, RequestLine};

@@ -11,7 +11,6 @@ use rustls::ServerConfig;
 use rustls::crypto::ring::Ticketer;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
-use rustls::server::ProducesTickets;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 use tokio_rustls::TlsAcceptor;
@@ -133,7 +132,7 @@ impl Files {
         let expiry = tls::expiry(&chain);
         let private = PrivateKeyDer::from_pem_slice(&self.key)
             .map_err(|_| format!("{key} has no private key in PEM; keys with a passphrase are not supported"))?;
-        let config = ServerConfig::builder_with_details(tls::provider(), Arc::new(tls::Time));
+        let config = ServerConfig::builder_with_provider(tls::provider());
         let config = config.with_safe_default_protocol_versions();
         let config = config.map_err(|error| error.to_string())?.with_no_client_auth();
         let mut config = config
@@ -141,33 +140,8 @@ impl Files {
             .map_err(|error| format!("cannot use {certificate} with {key}: {error}"))?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         // Clients keep the state of their sessions, so memory does not grow with their number.
-        if tls::Time::is_before_1970() {
-            return Err("the system clock is before 1970".into());
-        }
-        config.ticketer = Arc::new(Tickets(Ticketer::new().map_err(|error| error.to_string())?));
+        config.ticketer = Ticketer::new().map_err(|error| error.to_string())?;
         status.expiry.store(expiry, Ordering::Relaxed);
         Ok(config)
-    }
-}
-
-/// Issues session tickets. Issues none while the system clock is before 1970, because rustls would panic.
-#[derive(Debug)]
-struct Tickets(Arc<dyn ProducesTickets>);
-
-impl ProducesTickets for Tickets {
-    fn enabled(&self) -> bool {
-        self.0.enabled()
-    }
-
-    fn lifetime(&self) -> u32 {
-        self.0.lifetime()
-    }
-
-    fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
-        if tls::Time::is_before_1970() { None } else { self.0.encrypt(plain) }
-    }
-
-    fn decrypt(&self, cipher: &[u8]) -> Option<Vec<u8>> {
-        if tls::Time::is_before_1970() { None } else { self.0.decrypt(cipher) }
     }
 }
