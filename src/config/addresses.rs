@@ -69,6 +69,12 @@ impl BaseUrl {
         self.url.strip_suffix("/v1").unwrap_or(&self.url)
     }
 
+    /// Returns the path of the pages' root without a slash at its end. Empty if they are not below a path.
+    pub fn path(&self) -> &str {
+        let root = self.root();
+        root.match_indices('/').nth(2).map_or("", |(start, _)| root[start..].trim_end_matches('/'))
+    }
+
     /// Returns scheme, host and port as browsers send them in `Origin` (RFC 6454, section 6.2).
     pub fn origin(&self) -> String {
         let end = self.url.find("://").map_or(0, |scheme| scheme + 3);
@@ -242,7 +248,8 @@ mod tests {
     fn base_addresses_end_in_v1_and_know_their_origin() {
         let url = BaseUrl::parse("https://Api.example.com:443/shop/v1").unwrap();
         assert_eq!(url.origin(), "https://api.example.com");
-        assert_eq!(url.root(), "https://Api.example.com:443/shop");
+        assert_eq!((url.root(), url.path()), ("https://Api.example.com:443/shop", "/shop"));
+        assert_eq!(BaseUrl::parse("https://api.example.com/v1").unwrap().path(), "");
         assert_eq!(BaseUrl::parse("http://127.0.0.1:8080/v1").unwrap().origin(), "http://127.0.0.1:8080");
         for refused in [
             "", "/v1", "ftp://a/v1", "https://a/v1/", "https://a", "https:///v1", "https://a/v1?x=/v1",

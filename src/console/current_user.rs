@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::form::Form;
 use super::{Console, SECTIONS};
-use crate::config::{Addresses, Listener};
+use crate::config::{Addresses, BaseUrl, Listener};
 use crate::domain::session::SessionHash;
 use crate::domain::{Actor, Email, Session, SessionToken};
 use crate::http::Api;
@@ -50,7 +50,7 @@ impl CurrentUser {
             client: Arrival { peer: client, ..arrival.clone() },
             notice: notice(uri),
             session: None,
-            presented: cookie(headers, cookie_name(console)).and_then(SessionToken::hash_presented),
+            presented: cookie(headers, &console.cookie_name).and_then(SessionToken::hash_presented),
         }
     }
 
@@ -120,11 +120,12 @@ impl CurrentUser {
     }
 
     fn redirect_with_cookie(&self, path: &str, value: &str, age: &str) -> Response {
+        let (name, base_url) = (&self.console.cookie_name, &self.api().addresses.base_url);
+        let scope = if base_url.path().is_empty() { "/" } else { base_url.path() };
         // Not readable by scripts, and not sent with forms of other sites.
-        let secure = if is_https(&self.console) { "; Secure" } else { "" };
-        let name = cookie_name(&self.console);
-        let cookie = format!("{name}={value}; Path=/; HttpOnly; SameSite=Lax{secure}{age}");
-        let mut cookie = HeaderValue::try_from(cookie).expect("a token has hexadecimal digits only");
+        let secure = if base_url.is_https() { "; Secure" } else { "" };
+        let cookie = format!("{name}={value}; Path={scope}; HttpOnly; SameSite=Lax{secure}{age}");
+        let mut cookie = HeaderValue::try_from(cookie).expect("a token and a store's id have hexadecimal digits only");
         cookie.set_sensitive(true);
         let mut response = self.redirect(path);
         response.headers_mut().insert(SET_COOKIE, cookie);
@@ -181,14 +182,15 @@ pub fn page_to_return_to(page: &str) -> Option<&str> {
     (SECTIONS.contains(&section) && is_plain && page.len() <= LONGEST).then_some(page)
 }
 
-/// Returns the cookie's name. Browsers accept the prefix `__Host-` only from this host and over TLS (RFC 6265bis,
-/// section 4.1.3).
-fn cookie_name(console: &Console) -> &'static str {
-    if is_https(console) { "__Host-petstore" } else { "petstore" }
-}
-
-fn is_https(console: &Console) -> bool {
-    console.api.addresses.base_url.is_https()
+/// Returns the name of a store's cookie. The stores of a host share its cookies, whatever their ports (RFC 6265, section
+/// 8.5). Browsers accept the prefixes only over TLS, and `__Host-` only with `Path=/` (RFC 6265bis, section 4.1.3).
+pub fn cookie_name(store_id: &str, base_url: &BaseUrl) -> String {
+    let prefix = match (base_url.is_https(), base_url.path()) {
+        (false, _) => "",
+        (true, "") => "__Host-",
+        (true, _) => "__Secure-",
+    };
+    format!("{prefix}petstore-{store_id}")
 }
 
 fn cookie<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {

@@ -44,7 +44,7 @@ use axum::routing::get;
 use crate::config::{Listener, Registration};
 use crate::http::{Api, ApiError};
 use crate::telemetry::Sampler;
-use current_user::CurrentUser;
+use current_user::{CurrentUser, cookie_name};
 use error::PageError;
 use layout::error_page;
 use password_hasher::PasswordHasher;
@@ -56,6 +56,8 @@ use throttle::Throttle;
 pub struct Console {
     pub api: Arc<Api>,
     registration: Registration,
+    /// Name of the session cookie.
+    cookie_name: String,
     passwords: PasswordHasher,
     throttle: Throttle,
     /// Samples warnings about session uses that could not be stored.
@@ -68,6 +70,7 @@ impl Console {
     pub fn new(api: Arc<Api>, registration: Registration) -> Self {
         Self {
             registration,
+            cookie_name: cookie_name(api.store.id(), &api.addresses.base_url),
             passwords: PasswordHasher::new(Arc::clone(&api.password_counters)),
             throttle: Throttle::new(),
             unstored_sessions: Sampler::new(|error, uses| tracing::warn!(uses, error, "session uses not stored")),

@@ -12,29 +12,50 @@ use crate::users::{ADA, copy, signed_in};
 
 #[tokio::test]
 async fn cookie_is_hidden_from_scripts_and_other_sites() {
-    let hidden = "; Path=/; HttpOnly; SameSite=Lax";
-    for (base_url, name, attributes) in [
-        (None, "petstore=", hidden.to_owned()),
-        (BaseUrl::parse("https://shop.example/v1").ok(), "__Host-petstore=", format!("{hidden}; Secure")),
+    let hidden = "; HttpOnly; SameSite=Lax";
+    for (base_url, prefix, attributes) in [
+        (None, "", format!("; Path=/{hidden}")),
+        (Some("http://shop.example/pets/v1"), "", format!("; Path=/pets{hidden}")),
+        (Some("https://shop.example/v1"), "__Host-", format!("; Path=/{hidden}; Secure")),
+        (Some("https://shop.example/a/b/v1"), "__Secure-", format!("; Path=/a/b{hidden}; Secure")),
     ] {
-        let over_tls = base_url.is_some();
+        let base_url = base_url.map(|url| BaseUrl::parse(url).unwrap());
+        let own = base_url.as_ref().map(BaseUrl::origin);
         let service = Service::start_with(Setup { base_url, ..Setup::default() }).await;
         let ada = ConsoleUser::new(&service);
-        let own = format!("http://{}", service.store_address);
+        let own = own.unwrap_or_else(|| format!("http://{}", service.store_address));
+        let name = format!("{prefix}petstore-{}=", service.store.id());
         let post = async |path| {
-            let origin = if over_tls { "https://shop.example" } else { &own };
-            let request = ada.request("POST", path).header("origin", origin);
+            let request = ada.request("POST", path).header("origin", &own);
             request.form(&[("email", ADA), ("password", PASSWORD)]).send().await
         };
         for path in ["/sign-up", "/sign-in"] {
             let answer = post(path).await;
             let cookie = answer.header("set-cookie").unwrap();
-            let token = cookie.strip_prefix(name).unwrap().strip_suffix(&attributes).unwrap();
+            let token = cookie.strip_prefix(&*name).unwrap().strip_suffix(&attributes).unwrap();
             assert!(token.len() == 32 && token.bytes().all(|byte| byte.is_ascii_hexdigit()), "{cookie}");
             let beside = format!("other=ü; {name}{token}");
             assert!(ConsoleUser { cookie: Some(beside), ..ada }.is_signed_in().await, "beside another site's cookie");
         }
     }
+}
+
+#[tokio::test]
+async fn stores_on_one_host_do_not_share_a_session() {
+    let (first, second) = (Service::start().await, Service::start().await);
+    let mut ada = ConsoleUser::signed_in(&first, ADA).await;
+    let eve = ConsoleUser::signed_in(&second, "eve@evil.example").await;
+    // The browser sends the cookies of all ports of a host to each.
+    let shared = format!("{}; {}", ada.cookie.clone().unwrap(), eve.cookie.unwrap());
+    ada.cookie = Some(shared.clone());
+
+    let mut beside = ConsoleUser { cookie: Some(shared), ..ConsoleUser::new(&second) };
+
+    assert!(ada.is_signed_in().await && beside.is_signed_in().await);
+    assert!(ada.get("/account").await.body.contains(ADA) && !beside.get("/account").await.body.contains(ADA));
+    let left = beside.post("/sign-out", &[]).await;
+    let name = format!("petstore-{}=", second.store.id());
+    assert!(left.header("set-cookie").unwrap().starts_with(&format!("{name};")), "the other store's cookie stays");
 }
 
 #[tokio::test]
@@ -94,7 +115,7 @@ async fn signing_in_replaces_the_session() {
 async fn foreign_session_token_is_never_adopted() {
     let service = Service::start().await;
     let mut ada = ConsoleUser::new(&service);
-    let chosen = format!("petstore={}", "0".repeat(32));
+    let chosen = format!("petstore-{}={}", service.store.id(), "0".repeat(32));
     ada.cookie = Some(chosen.clone());
     ada.post("/sign-up", &[("email", ADA), ("password", PASSWORD)]).await;
     assert_ne!(ada.cookie, Some(chosen.clone()));
