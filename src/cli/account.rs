@@ -187,7 +187,7 @@ fn read_password() -> Result<NewPassword, Failure> {
     let mut line = String::new();
     stdin().lock().read_line(&mut line).map_err(|error| Failure(format!("cannot read the password: {error}")))?;
     let password = line.trim_end_matches(['\n', '\r']);
-    NewPassword::parse(Secret::new(password)).map_err(|invalid| Failure(format!("the password {invalid}")))
+    NewPassword::parse(&Secret::new(password)).map_err(|invalid| Failure(format!("the password {invalid}")))
 }
 
 fn json(account: &AccountRecord) -> Value {

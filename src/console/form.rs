@@ -52,7 +52,7 @@ impl Form {
     /// Parses a new password. Returns its field and the password, or `None` if the field has an error.
     pub fn new_password(&self, name: &str, missing: &str, what: &str) -> (Field, Option<NewPassword>) {
         let mut field = self.password(name, missing);
-        let parsed = NewPassword::parse(self.secret(name));
+        let parsed = NewPassword::parse(&self.secret(name));
         if let Err(invalid) = &parsed {
             field.error.get_or_insert_with(|| format!("{what} {invalid}."));
         }

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::domain::Secret;
-use crate::domain::account::{HashingMemory, NewPassword, PasswordDigest};
+use crate::domain::account::{HashingMemory, NewPassword, PasswordDigest, normalized};
 use crate::http::PasswordCounters;
 
 /// Maximum number of hashes that wait or run. Further ones are rejected at once, so that a flood of sign-ins stays
@@ -76,7 +76,17 @@ impl QueuePlace<'_> {
     }
 
     /// Returns whether `presented` is the password of `digest`. Without a digest, the check takes as long and fails.
+    ///
+    /// Early versions hashed passwords as entered, and not in NFKC. How many hashes a failure takes depends on the password
+    /// alone.
     pub async fn check(&self, presented: Secret, digest: Option<PasswordDigest>) -> Result<bool, TryReserveError> {
+        let password = normalized(&presented);
+        let is_normalized = password.expose() == presented.expose();
+        Ok(self.check_form(password, digest.clone()).await?
+            || !is_normalized && self.check_form(presented, digest).await?)
+    }
+
+    async fn check_form(&self, presented: Secret, digest: Option<PasswordDigest>) -> Result<bool, TryReserveError> {
         self.run(move |memory| {
             let known = digest.is_some();
             Ok(digest.unwrap_or_else(PasswordDigest::dummy).matches(&presented, memory)? && known)

@@ -4,6 +4,7 @@ use std::collections::TryReserveError;
 
 use argon2::password_hash::phc::{Output, ParamsString, Salt};
 use argon2::{Algorithm, Argon2, Block, Params, PasswordHash, Version};
+use unicode_normalization::UnicodeNormalization;
 
 use super::random::push_random;
 use super::{Invalid, Secret, Timestamp};
@@ -67,7 +68,7 @@ pub struct Account {
     pub has_password: bool,
 }
 
-/// An e-mail address. Stored as entered, compared without regard to case.
+/// An e-mail address. Stored as entered, compared without regard to case and, in Unicode form NFKC, to how it was entered.
 #[derive(Clone, Debug)]
 pub struct Email(String);
 
@@ -91,10 +92,21 @@ impl Email {
         format!("{} ({})", self.0, role.as_str())
     }
 
-    /// Returns the lower-case form, by which addresses are compared.
+    /// Returns the lower-case form in NFKC, by which addresses are compared.
     pub fn folded(&self) -> String {
+        nfkc(&nfkc(&self.0).to_lowercase())
+    }
+
+    /// Returns the lower-case form, by which early versions compared addresses. Accounts whose addresses are equal in NFKC
+    /// keep it.
+    pub fn lower_case(&self) -> String {
         self.0.to_lowercase()
     }
+}
+
+/// Returns the text in Unicode form NFKC, which unites composed and decomposed letters.
+fn nfkc(text: &str) -> String {
+    text.nfkc().collect()
 }
 
 impl PartialEq for Email {
@@ -105,12 +117,13 @@ impl PartialEq for Email {
 
 impl Eq for Email {}
 
-/// A password of a permitted length: 12 to 128 characters.
+/// A password in Unicode form NFKC (NIST SP 800-63B-4, section 3.1.1.2), of a permitted length: 12 to 128 characters.
 #[derive(Clone, Debug)]
 pub struct NewPassword(Secret);
 
 impl NewPassword {
-    pub fn parse(password: Secret) -> Result<Self, Invalid> {
+    pub fn parse(password: &Secret) -> Result<Self, Invalid> {
+        let password = normalized(password);
         match password.expose().chars().count() {
             12..=128 => Ok(Self(password)),
             length => Err(Invalid(format!("has {length} characters; 12 to 128 are allowed"))),
@@ -138,6 +151,11 @@ impl NewPassword {
         let hash = memory.hash(&self.0, Salt::generate(), params).expect("the parameters are valid");
         Ok(PasswordDigest(hash.to_string()))
     }
+}
+
+/// Returns the password in Unicode form NFKC.
+pub fn normalized(password: &Secret) -> Secret {
+    Secret::new(nfkc(password.expose()))
 }
 
 /// Work memory of Argon2: 19 MiB after the first hash.
@@ -226,7 +244,7 @@ mod tests {
     fn password_hash_has_fixed_parameters_and_leaves_no_trace() {
         let password = Secret::new("correct horse battery");
         let mut memory = HashingMemory::default();
-        let digest = NewPassword::parse(password.clone()).unwrap().hash(&mut memory).unwrap();
+        let digest = NewPassword::parse(&password).unwrap().hash(&mut memory).unwrap();
         assert!(digest.0.starts_with("$argon2id$v=19$m=19456,t=2,p=1$"), "{}", digest.0);
         assert_eq!(digest.matches(&password, &mut memory), Ok(true));
         let parameters = |digest: &PasswordDigest| digest.0.split('$').take(4).collect::<Vec<_>>().join("$");
@@ -235,7 +253,7 @@ mod tests {
         assert!(memory.0.iter().all(|block| block.as_ref().iter().all(|word| *word == 0)), "the memory is cleared");
         assert_eq!(format!("{password:?}"), "[hidden]");
         for invalid in ["x".repeat(11), "x".repeat(129)] {
-            assert!(NewPassword::parse(Secret::new(invalid)).is_err());
+            assert!(NewPassword::parse(&Secret::new(invalid)).is_err());
         }
     }
 }

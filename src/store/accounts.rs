@@ -12,14 +12,16 @@ macro_rules! select {
     };
 }
 
-pub(super) const FIND: &str = select!("WHERE email_folded = $1");
+/// The parameters are [`Email::lower_case`] and [`Email::folded`].
+pub(super) const FIND: &str = select!("WHERE email_folded IN ($1, $2) ORDER BY email_folded <> $1 LIMIT 1");
 
 pub(super) const LIST: &str = select!("WHERE deleted_at IS NULL ORDER BY id");
 
 pub(super) const FIND_EMAIL: &str = "SELECT email FROM accounts WHERE id = $1";
 
 pub(super) const FIND_PASSWORD: &str =
-    "SELECT id, password_hash FROM accounts WHERE email_folded = $1 AND password_hash IS NOT NULL";
+    "SELECT id, password_hash FROM (SELECT id, password_hash FROM accounts WHERE email_folded IN ($1, $2)
+    ORDER BY email_folded <> $1 LIMIT 1) AS found WHERE password_hash IS NOT NULL";
 
 pub(super) const FIND_SESSION: &str = "SELECT a.id, a.email, a.role, a.created_at, s.created_at, s.last_used_at
     FROM sessions s JOIN accounts a ON a.id = s.account_id WHERE s.token_hash = $1";

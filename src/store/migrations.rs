@@ -10,6 +10,9 @@ use crate::BUILD;
 /// Stores a migration's [`Migration::record`].
 pub const INSERT_RECORD: &str = "INSERT INTO meta (key, value) VALUES ($1, $2)";
 
+/// The migration that also rewrites addresses, because SQLite cannot.
+pub const ADDRESS_FORMS: i32 = 4;
+
 /// A numbered step of a database's schema. Its SQL never changes once it is released.
 #[derive(Clone, Debug)]
 pub struct Migration {

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use petstore::config::{Network, Registration};
-use petstore::domain::NewAccount;
+use petstore::domain::account::PasswordDigest;
+use petstore::domain::{Email, NewAccount};
 use testkit::console::{PASSWORD, form};
 use testkit::{ConsoleUser, Response};
 
@@ -30,6 +31,41 @@ async fn known_and_unknown_addresses_get_one_response_after_one_hash() {
     assert!(answers[0].starts_with("422 ") && answers[0].contains("The e-mail address or the password is wrong."));
     assert!(answers.iter().all(|answer| *answer == answers[0]), "{answers:?}");
 }
+
+#[tokio::test]
+async fn password_and_address_work_in_every_unicode_form() {
+    let service = Service::start().await;
+    let composed = ("jos\u{e9}@example.com", "Cr\u{e8}me br\u{fb}l\u{e9}e");
+    let decomposed = ("jose\u{301}@example.com", "Cre\u{300}me bru\u{302}le\u{301}e");
+    let post = async |path: &str, (email, password): (&str, &str)| {
+        let before = service.api.password_counters.hashed.get();
+        let answer = ConsoleUser::new(&service).post(path, &[("email", email), ("password", password)]).await;
+        (answer.status(), service.api.password_counters.hashed.get() - before)
+    };
+    assert_eq!(post("/sign-up", decomposed).await.0, 303);
+    assert_eq!(post("/sign-up", composed).await.0, 422, "the address is taken");
+    for email in [composed.0, decomposed.0, "JOS\u{c9}@example.com"] {
+        for password in [composed.1, decomposed.1] {
+            assert_eq!(post("/sign-in", (email, password)).await, (303, 1), "{email}");
+        }
+    }
+
+    // The limit on attempts allows more by then.
+    service.clock.set(NOW.plus(Duration::from_hours(1)));
+    // Early versions hashed what was entered.
+    let typed = PasswordDigest(OLD_DIGEST.to_owned());
+    let account = service.store.find_account(&Email::parse(composed.0).unwrap()).await.unwrap().unwrap();
+    service.store.set_password(account.id, typed, OPERATOR).await.unwrap();
+    assert_eq!(post("/sign-in", decomposed).await, (303, 2));
+    for email in [composed.0, decomposed.0, "nobody@lovelace.example", "nobody\u{301}@lovelace.example"] {
+        assert_eq!(post("/sign-in", (email, "wrong composed \u{e9}")).await, (422, 1), "{email}");
+        assert_eq!(post("/sign-in", (email, "wrong decomposed e\u{301}")).await, (422, 2), "{email}");
+    }
+}
+
+/// Argon2id of the decomposed password, as entered.
+const OLD_DIGEST: &str =
+    "$argon2id$v=19$m=19456,t=2,p=1$O7oiwvXcOZKPwEkQMkabFA$DT0jgVqxAWGbz+q6x57hWFbIPvMrZP02BdafQ/QfdLw";
 
 #[tokio::test]
 async fn sign_up_with_a_taken_address_changes_nothing() {
@@ -129,7 +165,7 @@ async fn closed_registration_prevents_sign_up_but_not_sign_in() {
     assert_eq!(refused.status(), 403);
     assert!(refused.body.contains("Sign-up is closed."), "{}", refused.body);
 
-    let password = petstore::domain::account::NewPassword::parse(petstore::domain::Secret::new(PASSWORD)).unwrap();
+    let password = petstore::domain::account::NewPassword::parse(&petstore::domain::Secret::new(PASSWORD)).unwrap();
     let email = petstore::domain::Email::parse(ADA).unwrap();
     assert!(service.store.find_account(&email).await.unwrap().is_none());
     let digest = password.hash(&mut Default::default()).unwrap();

@@ -200,7 +200,7 @@ fn panic_text(key: &str) -> String {
     [
         text_of_panic(made.clone(), made.expose()),
         text_of_panic(token.clone(), token.expose()),
-        text_of_panic(NewPassword::parse(Secret::new(PASSWORD)).unwrap(), PASSWORD),
+        text_of_panic(NewPassword::parse(&Secret::new(PASSWORD)).unwrap(), PASSWORD),
         text_of_panic(Secret::new(key), key),
         text_of_panic(DatabaseUrl::parse(&url).unwrap(), DATABASE_PASSWORD),
     ]

@@ -1,12 +1,12 @@
 //! The first start, and migrations.
 
-use petstore::domain::Deployment;
+use petstore::domain::{Deployment, NewAccount};
 use petstore::store::postgres::{DatabaseUrl, Postgres};
 use petstore::store::sqlite::{self, Sqlite};
 use sha2::{Digest, Sha256};
 use testkit::postgres::{self, query};
 
-use crate::fixtures::{email, open_postgresql, open_sqlite, options};
+use crate::fixtures::{NOW, OPERATOR, email, open_postgresql, open_sqlite, options};
 
 /// Otherwise, the next command could choose the deployment of a database whose first start was killed.
 #[tokio::test]
@@ -56,7 +56,10 @@ async fn store_of_the_first_schema_is_migrated() {
     assert_eq!(digests, [[0xfa, 0xc5, 0x08, 0xd1], [0xae, 0xfd, 0xc5, 0x2e]]);
     let rows = "INSERT INTO schema_history (version, name) VALUES (1, 'store');
         INSERT INTO meta (key, value) VALUES ('deployment', 'staging');
-        INSERT INTO accounts (email, email_folded, role, created_at) VALUES ('Ada@example.com', 'ada@example.com', 0, 1)";
+        INSERT INTO accounts (email, email_folded, role, created_at) VALUES ('Ada@example.com', 'ada@example.com', 0, 1),
+            ('Jose\u{301}@example.com', 'jose\u{301}@example.com', 0, 1),
+            ('rene\u{301}@example.com', 'rene\u{301}@example.com', 0, 1),
+            ('ren\u{e9}@example.com', 'ren\u{e9}@example.com', 0, 1)";
     let folder = tempfile::tempdir().unwrap();
     let file = rusqlite::Connection::open(folder.path().join("petstore.db")).unwrap();
     file.execute_batch(&format!("{SQLITE}; {rows}")).unwrap();
@@ -68,7 +71,21 @@ async fn store_of_the_first_schema_is_migrated() {
     let ids = async || {
         let mut ids = Vec::new();
         for store in open().await {
-            assert!(store.find_account(&email("ada@example.com")).await.unwrap().is_some());
+            // The last two collide and keep their forms.
+            for (address, id) in [
+                ("ada@example.com", 1),
+                ("jos\u{e9}@example.com", 2),
+                ("jose\u{301}@example.com", 2),
+                ("rene\u{301}@example.com", 3),
+                ("REN\u{c9}@example.com", 4),
+            ] {
+                let found = store.find_account(&email(address)).await.unwrap();
+                assert_eq!(found.map(|account| account.id.0), Some(id), "{address}");
+            }
+            for taken in ["jos\u{e9}@example.com", "rene\u{301}@example.com"] {
+                let new = NewAccount::customer(email(taken), None, NOW);
+                assert_eq!(store.create_account(new, OPERATOR).await.unwrap(), None, "{taken}");
+            }
             ids.push(store.id().to_owned());
             store.close().await;
         }

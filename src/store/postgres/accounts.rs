@@ -51,7 +51,7 @@ impl Postgres {
     }
 
     pub async fn find_account(&self, email: &Email) -> Result<Option<Account>> {
-        let rows = self.readers.query(FIND, &[&email.folded()]).await?;
+        let rows = self.readers.query(FIND, &[&email.lower_case(), &email.folded()]).await?;
         rows::first(&rows)
     }
 
@@ -73,7 +73,7 @@ impl Postgres {
     }
 
     pub async fn find_password(&self, email: &Email) -> Result<Option<(AccountId, PasswordDigest)>> {
-        let rows = self.readers.query(FIND_PASSWORD, &[&email.folded()]).await?;
+        let rows = self.readers.query(FIND_PASSWORD, &[&email.lower_case(), &email.folded()]).await?;
         rows.first().map(|row| Ok((AccountId(row.try_get(0)?), PasswordDigest(row.try_get(1)?)))).transpose()
     }
 

@@ -7,17 +7,18 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{Client, Error, Row};
+use tokio_postgres::{Client, Error, Row, Transaction};
 
 use super::error::describe;
-use crate::domain::Deployment;
-use crate::store::migrations::{self, Applied, INSERT_RECORD, Migration, MigrationStatus};
+use crate::domain::{Deployment, Email};
+use crate::store::migrations::{self, ADDRESS_FORMS, Applied, INSERT_RECORD, Migration, MigrationStatus};
 use crate::store::{Result, StoreError, deployment};
 
 pub const MIGRATIONS: &[Migration] = &[
     Migration::new(1, "store", include_str!("../../../migrations/postgres/V0001__store.sql")),
     Migration::new(2, "store_id", include_str!("../../../migrations/postgres/V0002__store_id.sql")),
     Migration::new(3, "messages_in_turn", include_str!("../../../migrations/postgres/V0003__messages_in_turn.sql")),
+    Migration::new(4, "address_forms", include_str!("../../../migrations/postgres/V0004__address_forms.sql")),
 ];
 
 const READ_HISTORY: &str = "SELECT version, name, (SELECT value FROM meta WHERE key = 'V' || version)
@@ -96,6 +97,9 @@ async fn apply(client: &mut Client, known: &[Migration], new: Option<Deployment>
         let step = async {
             let transaction = client.transaction().await?;
             transaction.batch_execute(migration.sql).await?;
+            if migration.version == ADDRESS_FORMS {
+                fold_addresses(&transaction).await?;
+            }
             let record = "INSERT INTO schema_history (version, name) VALUES ($1, $2)";
             transaction.execute(record, &[&migration.version, &migration.name]).await?;
             let (key, value) = migration.record();
@@ -106,6 +110,17 @@ async fn apply(client: &mut Client, known: &[Migration], new: Option<Deployment>
             transaction.commit().await
         };
         step.await.map_err(|error| failed(migration, &error))?;
+    }
+    Ok(())
+}
+
+async fn fold_addresses(transaction: &Transaction<'_>) -> std::result::Result<(), Error> {
+    let addresses = "SELECT id, email FROM accounts WHERE octet_length(email) > char_length(email) ORDER BY id";
+    let fold = "UPDATE accounts SET email_folded = $2 WHERE id = $1
+        AND NOT EXISTS (SELECT FROM accounts WHERE email_folded = $2)";
+    for row in transaction.query(addresses, &[]).await? {
+        let (id, email): (i64, Email) = (row.try_get(0)?, row.try_get(1)?);
+        transaction.execute(fold, &[&id, &email.folded()]).await?;
     }
     Ok(())
 }

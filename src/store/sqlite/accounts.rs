@@ -38,7 +38,7 @@ impl Sqlite {
     }
 
     pub async fn find_account(&self, email: &Email) -> Result<Option<Account>> {
-        self.read(|conn| rows::first(conn, FIND, [email.folded()], rows::read))
+        self.read(|conn| rows::first(conn, FIND, [email.lower_case(), email.folded()], rows::read))
     }
 
     pub async fn find_email(&self, account: AccountId) -> Result<Option<Email>> {
@@ -76,7 +76,7 @@ impl Sqlite {
 
     pub async fn find_password(&self, email: &Email) -> Result<Option<(AccountId, PasswordDigest)>> {
         self.read(|conn| {
-            rows::first(conn, FIND_PASSWORD, [email.folded()], |row| {
+            rows::first(conn, FIND_PASSWORD, [email.lower_case(), email.folded()], |row| {
                 Ok((AccountId(row.get(0)?), PasswordDigest(row.get(1)?)))
             })
         })

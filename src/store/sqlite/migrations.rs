@@ -4,14 +4,15 @@ use rusqlite::Connection;
 
 use super::connection::sort_in_file;
 use super::{outbox, rows};
-use crate::domain::Deployment;
-use crate::store::migrations::{self, Applied, INSERT_RECORD, Migration, MigrationStatus};
+use crate::domain::{Deployment, Email};
+use crate::store::migrations::{self, ADDRESS_FORMS, Applied, INSERT_RECORD, Migration, MigrationStatus};
 use crate::store::{Result, StoreError, deployment};
 
 pub const MIGRATIONS: &[Migration] = &[
     Migration::new(1, "store", include_str!("../../../migrations/sqlite/V0001__store.sql")),
     Migration::new(2, "store_id", include_str!("../../../migrations/sqlite/V0002__store_id.sql")),
     Migration::new(3, "messages_in_turn", include_str!("../../../migrations/sqlite/V0003__messages_in_turn.sql")),
+    Migration::new(4, "address_forms", include_str!("../../../migrations/sqlite/V0004__address_forms.sql")),
 ];
 
 const READ_HISTORY: &str = "SELECT version, name FROM schema_history ORDER BY version";
@@ -29,6 +30,9 @@ fn apply(conn: &mut Connection, known: &[Migration], new: Option<Deployment>) ->
         let transaction = conn.transaction()?;
         let apply = || {
             transaction.execute_batch(migration.sql)?;
+            if migration.version == ADDRESS_FORMS {
+                fold_addresses(&transaction)?;
+            }
             let record = "INSERT INTO schema_history (version, name) VALUES (?1, ?2)";
             transaction.execute(record, (migration.version, migration.name))?;
             transaction.execute(INSERT_RECORD, migration.record())?;
@@ -42,6 +46,15 @@ fn apply(conn: &mut Connection, known: &[Migration], new: Option<Deployment>) ->
         transaction.commit()?;
     }
     Ok(())
+}
+
+fn fold_addresses(conn: &Connection) -> rusqlite::Result<()> {
+    let mut statement =
+        conn.prepare("SELECT id, email FROM accounts WHERE length(CAST(email AS BLOB)) > length(email)")?;
+    let addresses: Vec<(i64, Email)> =
+        statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<rusqlite::Result<_>>()?;
+    let fold = "UPDATE OR IGNORE accounts SET email_folded = ?2 WHERE id = ?1";
+    addresses.iter().try_for_each(|(id, email)| conn.execute(fold, (id, email.folded())).map(|_| ()))
 }
 
 fn history(conn: &Connection) -> Result<Vec<Applied>> {

@@ -1,0 +1,2 @@
+-- The program rewrites `email_folded` to Unicode form NFKC in the transaction of this migration (`src/domain/account.rs`).
+-- Addresses that then collide keep their form, so that both accounts keep working.
