@@ -186,7 +186,8 @@ fn digest(password: &NewPassword) -> Result<PasswordDigest, TryReserveError> {
 fn read_password() -> Result<NewPassword, Failure> {
     let mut line = String::new();
     stdin().lock().read_line(&mut line).map_err(|error| Failure(format!("cannot read the password: {error}")))?;
-    let password = line.trim_end_matches(['\n', '\r']);
+    // Windows programs write a byte order mark at the start of a file.
+    let password = line.trim_start_matches('\u{feff}').trim_end_matches(['\n', '\r']);
     NewPassword::parse(&Secret::new(password)).map_err(|invalid| Failure(format!("the password {invalid}")))
 }
 

@@ -25,6 +25,10 @@ impl<'b, const N: usize> Fields<'b, N> {
         let mut deserializer = serde_json::Deserializer::from_str(text);
         let read = deserializer.deserialize_map(Reader(names)).and_then(|read| deserializer.end().map(|()| read));
         let (values, doubled) = read.map_err(|error| match error.classify() {
+            _ if text.starts_with('\u{feff}') => {
+                let message = "The body begins with a byte order mark: send it without one (RFC 8259, section 8.1).";
+                ApiError::new(Code::InvalidJson, message).into()
+            }
             serde_json::error::Category::Data => InvalidObject::NotAnObject,
             _ if text.trim_ascii().is_empty() => InvalidObject::Empty,
             _ => InvalidObject::NotJson(error),
@@ -285,6 +289,10 @@ mod tests {
         ] {
             assert_eq!(code(text).as_deref(), Some("invalid_json"), "{text}");
         }
+        let InvalidObject::Field(mark) = Fields::parse("\u{feff}{}", ["name"]).err().unwrap() else {
+            panic!("not named")
+        };
+        assert!(String::from_utf8_lossy(&mark.body()).contains("begins with a byte order mark"));
         let deep = format!("{{\"other\":{}{}}}", "[".repeat(100_000), "]".repeat(100_000));
         for text in ["{}", " {\"name\":1e999} ", "{\"\\ud800\":1,\"other\":\"\\ud800\",\"other\":2}", deep.as_str()] {
             assert_eq!(code(text), None, "{}", &text[..text.len().min(40)]);

@@ -32,6 +32,24 @@ fn password_is_read_from_stdin_and_stored_hashed() {
 }
 
 #[test]
+fn byte_order_mark_is_not_part_of_the_password() {
+    let folder = Folder::new();
+    folder.run_with("account create ada@example.com --password-stdin", "\u{feff}correct horse battery\r\n");
+    let digest = petstore::domain::account::PasswordDigest(folder.database().sql("SELECT password_hash FROM accounts"));
+    let password = petstore::domain::Secret::new("correct horse battery");
+    assert_eq!(digest.matches(&password, &mut Default::default()), Ok(true));
+}
+
+#[test]
+fn too_long_path_is_named_and_leaves_nothing() {
+    let folder = Folder::new();
+    let deep = format!("{}d", "d/".repeat(300));
+    let why = folder.run(&format!("account create ada@example.com --data-dir {deep}")).stderr;
+    assert!(why.contains("bytes; SQLite takes at most 504: use a shorter --data-dir"), "{why}");
+    assert_eq!(folder.names("."), [""; 0]);
+}
+
+#[test]
 fn password_has_12_to_128_characters() {
     let folder = Folder::new();
     let create = |email: &str, password: &str| {

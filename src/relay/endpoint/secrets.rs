@@ -63,6 +63,8 @@ impl Secrets {
 }
 
 fn parse(text: &[u8], file: &Path) -> Result<Vec<Key>, String> {
+    // Windows programs write a byte order mark at the start of a file.
+    let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
     let lines = text.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii).filter(|line| !line.is_empty());
     let keys: Option<Vec<_>> = lines.map(key).collect();
     match keys {
@@ -101,6 +103,7 @@ mod tests {
         let count = |text: &str| parse(text.as_bytes(), Path::new("secrets")).map(|keys| keys.len());
         assert_eq!(count(ONE), Ok(1));
         assert_eq!(count(&format!("\n{ONE}\r\n \n{ONE}\n")), Ok(2));
+        assert_eq!(count(&format!("\u{feff}{ONE}\r\n")), Ok(1));
         let of = |bytes: usize| format!("whsec_{}", STANDARD.encode(vec![7; bytes]));
         assert_eq!((count(&of(24)), count(&of(64))), (Ok(1), Ok(1)));
         let three = format!("{ONE}\n{ONE}\n{ONE}");
