@@ -19,6 +19,7 @@ use crate::http::{Operation, deprecation};
 struct Welcome<'a> {
     site: Site<'a>,
     addresses: &'a Addresses,
+    is_durable: bool,
     /// A first API call.
     request: SampleRequest,
 }
@@ -44,8 +45,8 @@ pub async fn show(user: CurrentUser) -> Result<Response, PageError> {
     let Some(session) = &user.session else {
         let site = Site::new(&user, "An animal store with an API", "");
         let url = format!("{}{}?status=available", addresses.base_url.as_str(), Operation::ListPets.api_path());
-        let request = SampleRequest::get(url);
-        return Ok(page(StatusCode::OK, &Welcome { site, addresses, request }));
+        let (request, is_durable) = (SampleRequest::get(url), user.api().store.is_durable());
+        return Ok(page(StatusCode::OK, &Welcome { site, addresses, is_durable, request }));
     };
     let now = user.api().clock.now();
     let requests = user.api().account_requests.of(session.account);

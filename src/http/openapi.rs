@@ -16,6 +16,7 @@ use super::openapi_3_0;
 use super::response::Response;
 use crate::config::{Addresses, BaseUrl, Listener};
 use crate::domain::{Deployment, Timestamp};
+use crate::store::Store;
 
 /// The document as it is written: that of a production service at `ROOT`.
 const SOURCE: &str = include_str!("../../docs/openapi.json");
@@ -46,6 +47,7 @@ pub enum Version {
 pub struct Documents {
     addresses: Arc<Addresses>,
     deployment: Deployment,
+    is_durable: bool,
     documents: [[Document; 2]; 2],
 }
 
@@ -58,14 +60,21 @@ struct Document {
 }
 
 impl Documents {
-    pub fn new(addresses: &Arc<Addresses>, deployment: Deployment) -> Self {
-        Self { addresses: Arc::clone(addresses), deployment, documents: <[_; 2]>::default() }
+    pub fn new(addresses: &Arc<Addresses>, store: &Store) -> Self {
+        let (deployment, is_durable) = (store.deployment(), store.is_durable());
+        Self { addresses: Arc::clone(addresses), deployment, is_durable, documents: <[_; 2]>::default() }
     }
 
     /// Handles the request for the document as of `now`.
     pub fn serve(&self, version: Version, now: Timestamp, request: &HeaderMap) -> Response {
         let kept = &self.documents[version as usize][usize::from(now >= REMOVED_AT)];
-        let text = |addresses: &Addresses| document(addresses, self.deployment, now, version);
+        let text = |addresses: &Addresses| {
+            let document = document(addresses, self.deployment, now, version);
+            match self.is_durable {
+                true => document,
+                false => document.replace("durable when the response is sent", "lost when this temporary store ends"),
+            }
+        };
         let addresses = self.addresses.reached_by(Listener::Store, request);
         let response = if Arc::ptr_eq(&addresses, &self.addresses) {
             kept.own.get_or_init(|| File::new(JSON, text(&self.addresses))).respond(request)

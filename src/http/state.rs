@@ -69,7 +69,7 @@ impl Api {
         Self {
             api_keys: ApiKeyCache::new(Arc::clone(&store), clock.clone()),
             deprecation: Deprecation::of_get_pet(&addresses),
-            documents: Documents::new(&addresses, store.deployment()),
+            documents: Documents::new(&addresses, &store),
             pages: PageCache::new(),
             pet_counts: PetCounts::default(),
             rate_limits: settings.rate_limit.map(|limit| RateLimits::new(limit, clock.clone())),

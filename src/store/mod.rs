@@ -90,6 +90,11 @@ impl Store {
         dispatch!(self, db => db.id())
     }
 
+    /// Returns whether writes outlive the process.
+    pub fn is_durable(&self) -> bool {
+        self.sqlite().is_none_or(Sqlite::is_durable)
+    }
+
     /// Returns the name and version of the database for display.
     pub fn database(&self) -> String {
         match self {

@@ -316,10 +316,14 @@ fn failure_on_a_terminal_is_plain_text() {
 fn no_color_turns_the_colours_of_the_log_off() {
     let folder = Folder::new();
     let fails = "serve --deployment staging --listen 0.0.0.0:0 --messages-listen 127.0.0.1:0 --ops-listen 192.0.2.1:1";
-    for (no_color, is_coloured) in [("", true), ("1", false)] {
-        let shown = Process::start(script(&folder, fails).env("NO_COLOR", no_color)).end().stdout;
+    for (no_color, terminal, is_coloured) in [("", "xterm", true), ("1", "xterm", false), ("", "dumb", false)] {
+        let mut command = script(&folder, fails);
+        let shown = Process::start(command.env("NO_COLOR", no_color).env("TERM", terminal)).end().stdout;
         assert!(shown.contains("WARN") && shown.contains('\u{1b}') == is_coloured, "{shown}");
     }
+    folder.write("animals", format!("{REX}\n").repeat(500));
+    let shown = Process::start(script(&folder, "pets import animals").env("TERM", "dumb")).end().stdout;
+    assert!(shown.contains("imported") && !shown.contains('\u{1b}'), "{shown}");
 }
 
 /// The output of a command on a terminal.

@@ -48,6 +48,48 @@ fn command_gets_addresses_keys_and_stdin() {
 }
 
 #[test]
+fn requests_of_the_command_bypass_a_proxy() {
+    let folder = folder();
+    let shown = |variables: &[(&str, &str)]| {
+        let mut command = script(&folder, r#"echo "$no_proxy $NO_PROXY""#);
+        command.env_remove("no_proxy").env_remove("NO_PROXY").envs(variables.iter().copied());
+        Process::start(&mut command).end().stdout
+    };
+    let loopback = "127.0.0.1,localhost";
+    assert_eq!(shown(&[]), format!("{loopback} {loopback}\n"));
+    assert_eq!(shown(&[("NO_PROXY", "a.example")]), format!("a.example,{loopback} a.example,{loopback}\n"));
+    assert_eq!(shown(&[("no_proxy", "*")]), "* \n");
+}
+
+#[test]
+fn pages_say_that_the_store_is_temporary() {
+    let shown = run(&folder(), r#"curl -s "${STORE_URL%/v1}/" "${STORE_URL%/v1}/openapi.json""#).stdout;
+    assert!(
+        shown.contains("This store is temporary")
+            && shown.contains("The animal is lost when this temporary store ends")
+    );
+    assert!(!shown.contains("on disk before its response") && !shown.contains("durable when the response"));
+}
+
+#[test]
+fn ignored_signal_stays_ignored() {
+    let folder = folder();
+    // As nohup does.
+    let mut command = Command::new("sh");
+    command.current_dir(folder.path(".")).env("TMPDIR", folder.path("tmp"));
+    command.args([
+        "-c",
+        "trap '' HUP; exec \"$0\" \"$@\"",
+        env!("CARGO_BIN_EXE_petstore"),
+        "ephemeral",
+        "--empty",
+        "--",
+    ]);
+    command.args(["sh", "-c", "kill -HUP $PPID; kill -HUP $$; curl -s -o /dev/null -w %{http_code} $STORE_URL/pets"]);
+    assert_eq!(Process::start(&mut command).end().shown(), "exit 0\n401");
+}
+
+#[test]
 fn exit_status_is_that_of_the_command() {
     let folder = folder();
     assert_eq!(run(&folder, "exit 7").shown(), "exit 7\n");

@@ -5,7 +5,7 @@ mod hang_up;
 mod supervisor;
 
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::net::SocketAddr;
 use std::process::{self, ExitCode};
@@ -133,17 +133,40 @@ impl Ephemeral {
                 return printed.await.map_err(|Failure(why)| why.into());
             };
             let mut command = process::Command::new(program);
-            supervisor.run(command.args(arguments).envs([
-                ("STORE_URL", addresses.base_url.as_str()),
-                ("MESSAGES_URL", addresses.messages_base_url.as_str()),
-                ("STORE_API_KEY", access.key.expose()),
-                ("STORE_CUSTOMER_API_KEY", access.customer_key.expose()),
-            ]));
+            supervisor.run(
+                command
+                    .args(arguments)
+                    .envs([
+                        ("STORE_URL", addresses.base_url.as_str()),
+                        ("MESSAGES_URL", addresses.messages_base_url.as_str()),
+                        ("STORE_API_KEY", access.key.expose()),
+                        ("STORE_CUSTOMER_API_KEY", access.customer_key.expose()),
+                    ])
+                    .envs(no_proxy().into_iter().flatten()),
+            );
             Ok(())
         };
         let started = app::start(&ServiceSettings::on_free_ports(), Arc::clone(store), ready).await?;
         Ok(started.stopped_by(stops))
     }
+}
+
+/// Returns variables by which COMMAND's requests to the store go through no proxy. Lists `*` and an empty name only alone.
+fn no_proxy() -> Option<[(&'static str, OsString); 2]> {
+    let given = |name| env::var_os(name).filter(|hosts| !hosts.is_empty());
+    let (lower, upper) = (given("no_proxy"), given("NO_PROXY"));
+    let with_loopback = |hosts: Option<&OsString>| {
+        let mut hosts = hosts.map_or_else(OsString::new, |hosts| [hosts, OsStr::new(",")].into_iter().collect());
+        hosts.push("127.0.0.1,localhost");
+        hosts
+    };
+    (lower.as_ref().is_none_or(|hosts| hosts != "*") && upper.as_ref().is_none_or(|hosts| hosts != "*")).then(|| {
+        // A client that reads both prefers one.
+        [
+            ("no_proxy", with_loopback(lower.as_ref().or(upper.as_ref()))),
+            ("NO_PROXY", with_loopback(upper.as_ref().or(lower.as_ref()))),
+        ]
+    })
 }
 
 impl Access {

@@ -1,6 +1,6 @@
 //! Signals, and COMMAND.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::future::pending;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -48,7 +48,11 @@ impl Supervisor {
         let (stop, stops) = unbounded_channel();
         let supervisor = Arc::new(Self { command: Mutex::new(State::Waiting), ended: Condvar::new(), stop });
         let runtime = Builder::new_current_thread().enable_io().build()?;
-        for kind in SIGNALS {
+        // The mask of signals that were ignored at the start, as SIGHUP by nohup. They stay ignored.
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let mask = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());
+        let is_ignored = |kind: &Signal| mask.unwrap_or(0) >> (kind.as_raw() - 1) & 1 == 1;
+        for kind in SIGNALS.into_iter().filter(|kind| !is_ignored(kind)) {
             let _entered = runtime.enter();
             let mut received = signal(SignalKind::from_raw(kind.as_raw()))?;
             let supervisor = Arc::clone(&supervisor);

@@ -5,7 +5,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::{Path, PathBuf, absolute};
 
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::io::Errno;
@@ -14,6 +14,9 @@ use super::atomic_file::{self, sync_folder};
 use crate::store::{Result, StoreError};
 
 pub const FILE: &str = "petstore.db";
+
+/// Maximum length of a database's path in bytes. SQLite's is 512 and includes the endings of its other files.
+const LONGEST_PATH: usize = 504;
 
 /// Lock file. Its lock is held while the database is opened or replaced.
 pub const LOCK: &str = "petstore.lock";
@@ -194,6 +197,12 @@ pub fn own_file(path: &Path) -> io::Result<File> {
 /// Creates the data directory if it is missing. Only its owner can access it, because it holds password hashes and
 /// messages.
 pub fn create_data_dir(dir: &Path) -> Result<()> {
+    let length = absolute(dir.join(FILE)).map_err(unavailable(dir))?.as_os_str().len();
+    if length > LONGEST_PATH {
+        return Err(StoreError::Failed(format!(
+            "the path of the database has {length} bytes; SQLite takes at most {LONGEST_PATH}: use a shorter --data-dir"
+        )));
+    }
     make_folder(dir).map_err(unavailable(dir))
 }
 

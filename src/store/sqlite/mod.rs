@@ -108,6 +108,7 @@ pub struct Sqlite {
     files: Arc<Files>,
     deployment: Deployment,
     id: String,
+    durable: bool,
     writes: Writes,
     readers: Arc<Readers>,
     backups: BackupStatus,
@@ -146,6 +147,10 @@ impl Sqlite {
 
     pub fn id(&self) -> &str {
         &self.id
+    }
+
+    pub const fn is_durable(&self) -> bool {
+        self.durable
     }
 
     pub fn data_dir(&self) -> &Path {

@@ -77,8 +77,8 @@ impl Sqlite {
         let (queue, writer) = Writer::new(Arc::clone(&readers), wal_index, Arc::clone(&files), options);
         start(conn, writer)?;
         let backups = BackupStatus::default();
-        let writes = Writes::Accepted(queue);
-        Ok(Self { file, files, deployment, id, writes, readers, backups, _in_use: Some(in_use) })
+        let (writes, durable) = (Writes::Accepted(queue), options.durable);
+        Ok(Self { file, files, deployment, id, durable, writes, readers, backups, _in_use: Some(in_use) })
     }
 
     fn open_read_only(file: &Path, options: &Options) -> Result<Self> {
@@ -91,6 +91,7 @@ impl Sqlite {
             files: Arc::new(read_only.files(file)?),
             deployment,
             id: readers.read(stored_id)?,
+            durable: true,
             writes: Writes::Refused(read_only),
             readers,
             backups: BackupStatus::default(),
