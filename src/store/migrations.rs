@@ -8,7 +8,8 @@ use super::{Result, StoreError};
 use crate::BUILD;
 
 /// Stores a migration's [`Migration::record`].
-pub const INSERT_RECORD: &str = "INSERT INTO meta (key, value) VALUES ($1, $2)";
+pub const INSERT_RECORD: &str =
+    "INSERT INTO meta (key, value) VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET value = excluded.value";
 
 /// The migration that also rewrites addresses, because SQLite cannot.
 pub const ADDRESS_FORMS: i32 = 4;
