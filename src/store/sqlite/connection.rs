@@ -13,20 +13,8 @@ pub fn connect(file: &Path, flags: OpenFlags) -> Result<Connection> {
     // Otherwise an SQLite built with STAT4 prepares a statement again when a parameter is bound.
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     conn.pragma_update(None, "foreign_keys", true)?;
-    // Otherwise SQLite keeps what a savepoint needs in a temporary file, and a container may have no place for one.
+    // Otherwise SQLite would sort in a temporary file, and a container may have no place for one.
     conn.pragma_update(None, "temp_store", "MEMORY")?;
     conn.set_prepared_statement_cache_capacity(64);
     Ok(conn)
-}
-
-/// Runs a statement that may sort many rows. SQLite then uses little memory, and a file that it unlinks once it is open.
-pub fn sort_in_file<T>(conn: &Connection, run: impl FnOnce() -> rusqlite::Result<T>) -> rusqlite::Result<T> {
-    let folder = conn.path().and_then(|file| Path::new(file).parent()?.to_str()).filter(|folder| !folder.is_empty());
-    let Some(folder) = folder else { return run() };
-    // All connections of a process share the folder, as they share the data directory.
-    conn.pragma_update(None, "temp_store_directory", folder)?;
-    conn.pragma_update(None, "temp_store", "FILE")?;
-    let done = run();
-    conn.pragma_update(None, "temp_store", "MEMORY")?;
-    done
 }

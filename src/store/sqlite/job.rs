@@ -13,7 +13,7 @@ use crate::store::{Result, StoreError};
 pub enum Atomicity {
     /// The write is a single statement, which SQLite undoes.
     Statement,
-    /// The write has several statements, and a savepoint, which keeps a copy of every page it changes in memory.
+    /// The write has several statements, and a savepoint, which keeps a copy of every page it changes.
     Savepoint,
     /// The write has several statements that fail only if the disk or the database does. The whole batch is undone. This
     /// saves the savepoint, so the write may change any number of pages.

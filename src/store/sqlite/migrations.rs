@@ -2,7 +2,6 @@
 
 use rusqlite::Connection;
 
-use super::connection::sort_in_file;
 use super::{outbox, rows};
 use crate::domain::{Deployment, Email};
 use crate::store::migrations::{self, ADDRESS_FORMS, Applied, INSERT_RECORD, Migration, MigrationStatus};
@@ -41,8 +40,7 @@ fn apply(conn: &mut Connection, known: &[Migration], new: Option<Deployment>) ->
             }
             Ok(())
         };
-        sort_in_file(&transaction, apply)
-            .map_err(|error: rusqlite::Error| StoreError::Failed(format!("migration {migration}: {error}")))?;
+        apply().map_err(|error: rusqlite::Error| StoreError::Failed(format!("migration {migration}: {error}")))?;
         transaction.commit()?;
     }
     Ok(())

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rusqlite::{Connection, OpenFlags};
 
-use super::atomic_file::sync_folder;
+use super::atomic_file::{folder_of, sync_folder};
 use super::connection::connect;
 use super::data_dir::{
     FILE, LOCK, create_data_dir, lock, missing, own_file, refuse_log_alone, require_database, unavailable,
@@ -63,6 +63,12 @@ impl Sqlite {
         conn.pragma_update(None, "wal_autocheckpoint", 0)?;
         // 64 MiB would hold 40 MB more, and save 1.5 reads per order of scattered animals among a million, and no others.
         conn.pragma_update(None, "cache_size", -8_192)?;
+        // The journal of a savepoint takes a twentieth of the instructions if it may become a file. SQLite unlinks its
+        // temporary files once they are open.
+        if let Some(folder) = folder_of(&file).to_str() {
+            conn.pragma_update(None, "temp_store_directory", folder)?;
+            conn.pragma_update(None, "temp_store", "FILE")?;
+        }
         migrations::run(&mut conn, options.create.map(|create| options.deployment.unwrap_or(create)))?;
         let deployment = stored_deployment(&conn, options.deployment)?;
         let id = stored_id(&conn)?;

@@ -4,7 +4,6 @@ use std::fs::{File, TryLockError};
 
 use rusqlite::Row;
 
-use super::connection::sort_in_file;
 use super::data_dir::{own_file, unavailable};
 use super::history::Effect;
 use super::job::Atomicity;
@@ -46,7 +45,7 @@ impl Sqlite {
             Err(TryLockError::Error(error)) => return Err(unavailable(&path)(error)),
             Ok(()) => {}
         }
-        self.submit_long(Atomicity::Statement, |conn| Ok(sort_in_file(conn, || conn.execute_batch(INDEX))?)).await?;
+        self.submit_long(Atomicity::Statement, |conn| Ok(conn.execute_batch(INDEX)?)).await?;
         lease.0 = Some(file);
         Ok(true)
     }
