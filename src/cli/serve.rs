@@ -43,10 +43,15 @@ pub async fn open_for(service: &ServiceSettings, common: &Common, new: Deploymen
     if !is_embedded || !sqlite::has_database(&common.data_dir) {
         app::check(service, is_embedded.then(|| common.deployment.unwrap_or(new)), false)?;
     }
+    if is_embedded && service.existing_only && !sqlite::has_database(&common.data_dir) {
+        let why = "mount its volume, or start once without --existing-only to create one";
+        return Err(Failure(format!("there is no database in {}: {why}", common.data_dir.display())));
+    }
     if is_embedded && sqlite::is_in_use(&common.data_dir) {
         tracing::warn!(data_dir = %common.data_dir.display(), "another process has the database open");
     }
-    Ok(Arc::new(open(common, Create::IfMissing(new), ProcessKind::Service).await?))
+    let create = if service.existing_only { Create::Never } else { Create::IfMissing(new) };
+    Ok(Arc::new(open(common, create, ProcessKind::Service).await?))
 }
 
 /// Starts a service on the workers, and serves until it is told to stop.

@@ -83,6 +83,9 @@ pub struct ServiceSettings {
         default_value = "store,messages,ops"
     )]
     pub listeners: Vec<Listener>,
+    /// Reject a start without an existing database instead of creating one, as after a volume was not mounted
+    #[arg(long, value_name = "BOOL", env = "PETSTORE_EXISTING_ONLY", default_value = "false", action = ArgAction::Set)]
+    pub existing_only: bool,
     /// Public base URL of the store API, ending in /v1 [default: the address bound]
     #[arg(long, value_name = "URL", env = "PETSTORE_BASE_URL", value_parser = BaseUrl::parse)]
     pub base_url: Option<BaseUrl>,

@@ -133,7 +133,8 @@ fn incomplete_backup_is_not_restored() {
         assert!(refused.stderr.starts_with(&format!("error: {file}: ")), "{file}: {refused:?}");
         assert_eq!(folder.succeed("pets export"), before, "{file}");
     }
-    assert_eq!(folder.names("petstore-data"), ["petstore.db", "petstore.lock"], "nothing is left behind");
+    let files = ["petstore.db", "petstore.db-shm", "petstore.db-wal", "petstore.lock"];
+    assert_eq!(folder.names("petstore-data"), files, "nothing is left behind");
 }
 
 #[test]
@@ -165,6 +166,7 @@ fn nothing_is_restored_beside_a_log_that_remains() {
     let (folder, _) = filled(3);
     folder.succeed("backup good.db");
     folder.write("petstore-data/petstore.db", "");
+    fs::remove_file(folder.path("petstore-data/petstore.db-wal")).unwrap();
     fs::create_dir(folder.path("petstore-data/petstore.db-wal")).unwrap();
 
     let refused = folder.run("restore good.db --force");

@@ -54,6 +54,7 @@ fn settings_have_a_flag_a_variable_and_a_key() {
         ("messages-listen", "127.0.0.1:2"),
         ("ops-listen", "[::1]:3"),
         ("listeners", "ops"),
+        ("existing-only", "true"),
         ("base-url", "https://a.example/v1"),
         ("messages-base-url", "https://b.example/v1"),
         ("staging-base-url", "https://c.example/v1"),

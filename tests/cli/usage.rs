@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 use std::net::TcpListener;
-use testkit::{Folder, Process, petstore};
+use testkit::{Folder, Process, Signal, petstore};
 
 const NO_DATABASE: &str =
     "there is no database in petstore-data; `petstore serve` or `petstore quickstart` creates one";
@@ -176,6 +176,17 @@ fn missing_database_is_a_failure_and_not_created() {
     }
     folder.fails("key list", NO_DATABASE);
     assert!(!folder.path("petstore-data").exists());
+}
+
+#[test]
+fn existing_only_creates_no_database() {
+    let folder = Folder::new();
+    let ended = folder.run("serve --existing-only");
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.stderr.contains("there is no database in petstore-data: mount its volume"), "{ended:?}");
+    assert!(!folder.path("petstore-data").exists());
+    folder.succeed("migrate");
+    folder.serve("serve --existing-only").end_by(Signal::TERM);
 }
 
 #[test]

@@ -51,6 +51,7 @@ mod proxy_http2;
 mod proxy_tap;
 mod rate_limit;
 mod read_only_disk;
+mod restarts;
 mod restore_faults;
 mod retried;
 mod revoking;

@@ -71,7 +71,7 @@ impl Recording {
         run(&database, "account create ada@example.com", &file, disk, &mut calls);
         let key = run(&database, "key create --account ada@example.com --name test", &file, disk, &mut calls);
         let key_printed = calls.last().unwrap().begun;
-        // The first process closes the database, which removes the log. The second one creates the log again and is killed.
+        // The first process empties the log at its end. The second one is killed.
         for (name, acknowledged, clean) in [("first", acknowledged, true), ("second", acknowledged + FEW, false)] {
             let mut service = database.serve_by(trace::recorder(&file, disk));
             let load = Writers::start(&service, &key, &ledger, name, MIX);

@@ -67,11 +67,11 @@ fn failed_sync_ends_the_process() {
     ));
 }
 
-/// Makes the first sync of the database file fail.
+/// Makes the third sync of the database file fail. The first two may be of the start.
 fn failing_at_checkpoint(trace: &Path, database: &Database) -> Command {
     let mut strace = trace::strace(trace);
     strace.arg("-P").arg(database.file("petstore.db"));
-    strace.args(["-e", "trace=fdatasync", "-e", "inject=fdatasync:error=EIO:when=1"]);
+    strace.args(["-e", "trace=fdatasync", "-e", "inject=fdatasync:error=EIO:when=3"]);
     strace
 }
 

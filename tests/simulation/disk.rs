@@ -105,7 +105,7 @@ impl Disk {
 
     /// Shows the files in the folder where the store looks at them.
     pub fn show_in_folder(&self) {
-        self.names.show(|file| self.files[file].content().len());
+        self.names.show(|file| self.files[file].content());
     }
 
     fn show_failed_sync(&mut self) {

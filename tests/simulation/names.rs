@@ -9,7 +9,7 @@ use testkit::Random;
 /// The files by their names, and the changes of names that a power loss may undo.
 #[derive(Debug)]
 pub struct Names {
-    /// Folder whose empty files stand for those of the disk, because the store looks at their names and identities.
+    /// Folder whose files stand for those of the disk, because the store looks at their names, identities and headers.
     folder: PathBuf,
     current: BTreeMap<String, usize>,
     synced: BTreeMap<String, usize>,
@@ -54,8 +54,8 @@ impl Names {
         self.current = self.synced.clone();
     }
 
-    /// Makes the folder's files agree with the names and the lengths of the disk's.
-    pub fn show(&self, length: impl Fn(usize) -> usize) {
+    /// Makes the folder's files agree with the names and contents of the disk's.
+    pub fn show<'f>(&self, content: impl Fn(usize) -> &'f [u8]) {
         for entry in fs::read_dir(&self.folder).unwrap() {
             let name = entry.unwrap().file_name().into_string().unwrap();
             // The shared memory is a real file: see `vfs.rs`.
@@ -64,8 +64,7 @@ impl Names {
             }
         }
         for (name, file) in &self.current {
-            let shown = fs::File::options().create(true).append(true).open(self.path(name)).unwrap();
-            shown.set_len(length(*file) as u64).unwrap();
+            fs::write(self.path(name), content(*file)).unwrap();
         }
     }
 

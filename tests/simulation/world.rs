@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
@@ -47,10 +48,14 @@ pub struct World {
     violation: RefCell<Option<String>>,
 }
 
+const LOCK: &str = "petstore.lock";
+
 /// The first database, and its keys.
 #[derive(Clone, Default)]
 pub struct Origin {
     pub files: BTreeMap<String, Vec<u8>>,
+    /// The lock file, which is not on the simulated disk.
+    pub lock: Vec<u8>,
     pub keys: Vec<KnownKey>,
 }
 
@@ -68,6 +73,7 @@ pub fn simulate<T>(
     let mut disk = Disk::new(random.another(), folder, &origin.files);
     disk.character = plan.character;
     disk::insert(disk);
+    fs::write(folder.join(LOCK), &origin.lock).unwrap();
     vfs::install();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     let world = Rc::new(World {
@@ -206,6 +212,7 @@ impl World {
         self.is_closing.set(true);
         machine.await.unwrap();
         let keys = self.ledger.borrow().keys.clone();
-        Origin { files: disk::with(|disk| disk.contents()), keys }
+        let lock = fs::read(self.folder.join(LOCK)).unwrap();
+        Origin { files: disk::with(|disk| disk.contents()), lock, keys }
     }
 }

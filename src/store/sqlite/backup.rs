@@ -18,7 +18,7 @@ use super::data_dir::{
 };
 use super::files::Files;
 use super::open::{connect_unmigrated, stored_deployment};
-use super::{Sqlite, audit, keys, migrations};
+use super::{Sqlite, audit, generation, keys, migrations};
 use crate::domain::{Action, Actor, Deployment};
 use crate::store::audit::of_path;
 use crate::store::{Result, StoreError};
@@ -106,7 +106,8 @@ fn back_up_from(conn: &Connection, file: &Path, target: Target<'_>, progress: Pr
 /// fails or is killed, the directory holds the old database or the new one, whole:
 ///
 /// 1. The backup is copied into an unfinished file and checked. The restore is recorded there.
-/// 2. The old database becomes a single file: SQLite applies its write-ahead log or its rollback journal.
+/// 2. The old database becomes a single file: SQLite applies its write-ahead log or its rollback journal. Not if they do not
+///    belong together.
 /// 3. The old log, index and journal are removed, because SQLite would apply them to the new file, and the directory is
 ///    synced.
 /// 4. The new file is synced and renamed, and the directory is synced.
@@ -126,13 +127,14 @@ pub fn restore(
     check_content(&source, deployment).map_err(of_backup)?;
     create_data_dir(data_dir)?;
     // Processes that open the database from now on wait. Processes that have it open hold the folder's lock.
-    let _opening = lock_file(data_dir).map_err(unavailable(&data_dir.join(LOCK)))?;
+    let opening = lock_file(data_dir).map_err(unavailable(&data_dir.join(LOCK)))?;
     let folder = File::open(data_dir).map_err(unavailable(data_dir))?;
     folder.try_lock().map_err(|_| in_use(data_dir))?;
     let file = data_dir.join(FILE);
     refuse_link(&file)?;
     let is_there = has_content(&file);
-    if (is_there || has_content(&beside(&file, "-wal"))) && !replace {
+    let belongs = generation::check(data_dir);
+    if (is_there || belongs.is_err()) && !replace {
         let dir = data_dir.display();
         return Err(StoreError::Failed(format!("there is a database in {dir}; use --force to replace it")));
     }
@@ -147,7 +149,10 @@ pub fn restore(
     audit::record(&restored, actor, Action::RestoreStore, &of_path(backup))?;
     drop(restored);
     // SQLite ignores the log and the journal of an empty file.
-    if is_there {
+    if is_there || belongs.is_err() {
+        generation::allow_any(&opening).map_err(unavailable(&data_dir.join(LOCK)))?;
+    }
+    if is_there && belongs.is_ok() {
         close_old(&file, data_dir)?;
         if deployment.is_none() {
             refuse_other_deployment(&file, copied.deployment)?;

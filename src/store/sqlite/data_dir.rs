@@ -6,11 +6,14 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf, absolute};
+use std::thread;
+use std::time::Duration;
 
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::io::Errno;
 
 use super::atomic_file::{self, sync_folder};
+use super::generation;
 use crate::store::{Result, StoreError};
 
 pub const FILE: &str = "petstore.db";
@@ -18,7 +21,7 @@ pub const FILE: &str = "petstore.db";
 /// Maximum length of a database's path in bytes. SQLite's is 512 and includes the endings of its other files.
 const LONGEST_PATH: usize = 504;
 
-/// Lock file. Its lock is held while the database is opened or replaced.
+/// Lock file. Its lock is held while the database is opened or replaced. Its content: see `generation.rs`.
 pub const LOCK: &str = "petstore.lock";
 
 /// Marks a failed sync. Services on the database end, and none starts while any process has it open. The disk may have lost
@@ -28,11 +31,24 @@ pub const SYNC_FAILED: &str = "petstore.sync-failed";
 /// The API key that `petstore quickstart` keeps.
 pub const KEY_FILE: &str = "quickstart.key";
 
+/// Number of repeated checks of files that other processes use, and the time between them.
+const CHECKS: u32 = 50;
+const BETWEEN_CHECKS: Duration = Duration::from_millis(20);
+
+/// The locks of a process that opens the database.
+pub struct Locks {
+    /// While it is held, no other process opens or replaces the database.
+    pub opening: File,
+    /// Keeps other processes from replacing the database.
+    pub in_use: File,
+    /// True if no other process had the database open.
+    pub is_alone: bool,
+}
+
 /// Waits until this process may open the database, and removes unfinished files of killed processes.
 ///
-/// Returns two locks: while the first is held, no other process opens or replaces the database. The second keeps other
-/// processes from replacing it. `None` if the disk is read-only.
-pub fn lock(data_dir: &Path) -> Result<Option<(File, File)>> {
+/// `None` if the disk is read-only.
+pub fn lock(data_dir: &Path) -> Result<Option<Locks>> {
     let file = data_dir.join(FILE);
     refuse_link(&file)?;
     refuse_special_file(&file)?;
@@ -41,20 +57,36 @@ pub fn lock(data_dir: &Path) -> Result<Option<(File, File)>> {
         locked => locked.map_err(unavailable(data_dir))?,
     };
     let in_use = File::open(data_dir).map_err(unavailable(data_dir))?;
+    let is_alone = match in_use.try_lock() {
+        Ok(()) => true,
+        Err(TryLockError::WouldBlock) => false,
+        Err(TryLockError::Error(error)) => return Err(unavailable(data_dir)(error)),
+    };
     let sync_failed = data_dir.join(SYNC_FAILED);
     if sync_failed.try_exists().map_err(unavailable(&sync_failed))? {
-        in_use.try_lock().map_err(|error| match error {
-            TryLockError::Error(error) => unavailable(data_dir)(error),
-            TryLockError::WouldBlock => {
-                let why = "a sync has failed, and other processes still use the database: they must end first";
-                StoreError::Unavailable(format!("{}: {why}", data_dir.display()))
-            }
-        })?;
+        if !is_alone {
+            let why = "a sync has failed, and other processes still use the database: they must end first";
+            return Err(StoreError::Unavailable(format!("{}: {why}", data_dir.display())));
+        }
         fs::remove_file(&sync_failed).map_err(unavailable(&sync_failed))?;
     }
     in_use.lock_shared().map_err(unavailable(data_dir))?;
     atomic_file::sweep(data_dir).map_err(unavailable(data_dir))?;
-    Ok(Some((opening, in_use)))
+    check_files(data_dir, is_alone)?;
+    Ok(Some(Locks { opening, in_use, is_alone }))
+}
+
+/// Fails unless the files of a data directory belong together. Another process may be changing them just now.
+fn check_files(data_dir: &Path, is_alone: bool) -> Result<()> {
+    let mut checked = generation::check(data_dir);
+    for _ in 0..CHECKS {
+        if checked.is_ok() || is_alone {
+            break;
+        }
+        thread::sleep(BETWEEN_CHECKS);
+        checked = generation::check(data_dir);
+    }
+    checked
 }
 
 /// Waits for the lock under which a database is opened or replaced.
@@ -144,7 +176,7 @@ pub fn is_in_use(data_dir: &Path) -> bool {
 pub fn require_database(dir: &Path) -> Result<()> {
     match fs::metadata(dir.join(FILE)) {
         Ok(_) => Ok(()),
-        Err(error) if error.kind() == ErrorKind::NotFound => Err(missing(dir)),
+        Err(error) if error.kind() == ErrorKind::NotFound => generation::check(dir).and_then(|()| Err(missing(dir))),
         Err(error) => Err(unavailable(dir)(error)),
     }
 }
@@ -152,20 +184,6 @@ pub fn require_database(dir: &Path) -> Result<()> {
 pub fn missing(dir: &Path) -> StoreError {
     let dir = dir.display();
     StoreError::Failed(format!("there is no database in {dir}; `petstore serve` or `petstore quickstart` creates one"))
-}
-
-/// Fails if there is a write-ahead log without its database. SQLite would remove the log while creating a database, and
-/// with it the last acknowledged writes.
-pub fn refuse_log_alone(file: &Path) -> Result<()> {
-    let log = beside(file, "-wal");
-    if has_content(file) || !has_content(&log) {
-        return Ok(());
-    }
-    let (file, log) = (file.display(), log.display());
-    Err(StoreError::Failed(format!(
-        "{file} is gone and its write-ahead log is not: put the file back under its name, or restore a backup with \
-         --force, or move {log} away to begin with an empty database"
-    )))
 }
 
 pub fn has_content(file: &Path) -> bool {

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use parking_lot::Mutex;
 
 use super::atomic_file::folder_of;
-use super::data_dir::{SYNC_FAILED, beside, identity, own_file, unavailable};
+use super::data_dir::{LOCK, SYNC_FAILED, beside, identity, own_file, unavailable};
 use crate::store::{Result, StoreError};
 
 /// The names of the files, and the identity that each had when the database was opened.
@@ -33,10 +33,10 @@ type Folder = (Identity, (i64, i64));
 const DISTINCT: Duration = Duration::from_secs(3);
 
 impl Files {
-    /// Records the files with these suffixes. Fails if one is missing.
+    /// Records the files with these suffixes, and the lock file. Fails if one is missing.
     pub fn of(database: &Path, suffixes: &[&str]) -> Result<Self> {
-        let opened = suffixes.iter().map(|suffix| {
-            let path = beside(database, suffix);
+        let lock = Some(folder_of(database).join(LOCK)).filter(|lock| lock.exists());
+        let opened = suffixes.iter().map(|suffix| beside(database, suffix)).chain(lock).map(|path| {
             let identity = identity(&path).map_err(unavailable(&path))?;
             Ok((path, identity))
         });
@@ -44,7 +44,7 @@ impl Files {
         Ok(Self { opened: opened.collect::<Result<_>>()?, sync_failed, checked: Mutex::default() })
     }
 
-    /// Fails if the files can no longer be relied on. Takes five `stat` calls, about 8 µs.
+    /// Fails if the files can no longer be relied on. Takes six `stat` calls, about 10 µs.
     pub fn check(&self) -> Result<()> {
         self.check_syncs().and_then(|()| self.check_names())
     }

@@ -10,6 +10,7 @@ pub mod backup;
 mod connection;
 mod data_dir;
 mod files;
+mod generation;
 mod history;
 mod idempotency;
 mod job;

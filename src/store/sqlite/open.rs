@@ -8,10 +8,9 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::atomic_file::{folder_of, sync_folder};
 use super::connection::connect;
-use super::data_dir::{
-    FILE, LOCK, create_data_dir, lock, missing, own_file, refuse_log_alone, require_database, unavailable,
-};
+use super::data_dir::{FILE, LOCK, Locks, create_data_dir, lock, missing, own_file, require_database, unavailable};
 use super::files::Files;
+use super::generation::{self, Generations};
 use super::read_only::ReadOnly;
 use super::readers::Readers;
 use super::wal_index::WalIndex;
@@ -38,8 +37,9 @@ impl Sqlite {
             require_database(data_dir)?;
         }
         // Processes that start together create and migrate the database one after another.
-        let Some((opening, in_use)) = lock(data_dir)? else { return Self::open_read_only(&file, options) };
-        refuse_log_alone(&file)?;
+        let Some(Locks { opening, in_use, is_alone }) = lock(data_dir)? else {
+            return Self::open_read_only(&file, options);
+        };
         // SQLite's other files get the mode of this file. Its content is durable only if its name is.
         own_file(&file).map_err(unavailable(data_dir))?;
         if options.durable {
@@ -69,18 +69,28 @@ impl Sqlite {
             conn.pragma_update(None, "temp_store_directory", folder)?;
             conn.pragma_update(None, "temp_store", "FILE")?;
         }
+        let generations = if options.durable { Generations::open(data_dir, is_alone)? } else { None };
+        if let Some(generations) = &generations
+            && !migrations::status(&conn)?.iter().all(|migration| migration.applied)
+        {
+            generations.allow_any_log(&conn)?;
+        }
         migrations::run(&mut conn, options.create.map(|create| options.deployment.unwrap_or(create)))?;
         let deployment = stored_deployment(&conn, options.deployment)?;
         let id = stored_id(&conn)?;
         let files = Arc::new(Files::of(&file, &["", "-wal", "-shm"])?);
         wal::sync_recovered(&conn).inspect_err(|_| files.mark_failed_sync())?;
+        if let Some(generations) = &generations {
+            generations.begin(&conn)?;
+        }
         drop(opening);
         conn.busy_timeout(wal::LOCK_POLL)?;
 
         let wal_index = Arc::new(WalIndex::open(&file)?);
         let read = || connect(&file, OpenFlags::SQLITE_OPEN_READ_ONLY);
         let readers = Arc::new(Readers::open(options.readers, read, Arc::clone(&wal_index))?);
-        let (queue, writer) = Writer::new(Arc::clone(&readers), wal_index, Arc::clone(&files), options);
+        let (queue, writer) =
+            Writer::new(Arc::clone(&readers), wal_index, Arc::clone(&files), generations.map(Arc::new), options);
         start(conn, writer)?;
         let backups = BackupStatus::default();
         let (writes, durable) = (Writes::Accepted(queue), options.durable);
@@ -88,6 +98,7 @@ impl Sqlite {
     }
 
     fn open_read_only(file: &Path, options: &Options) -> Result<Self> {
+        generation::check(&options.data_dir)?;
         let read_only = ReadOnly::of(file, &options.data_dir.join(LOCK))?;
         let readers = Arc::new(read_only.open(file, options.readers)?);
         let deployment = readers.read(|conn| stored_deployment(conn, options.deployment))?;
@@ -113,7 +124,9 @@ pub fn connect_unmigrated(data_dir: &Path) -> Result<(Option<File>, Connection)>
     require_database(data_dir)?;
     let file = data_dir.join(FILE);
     match lock(data_dir)? {
-        Some((_opening, in_use)) => Ok((Some(in_use), connect(&file, OpenFlags::SQLITE_OPEN_READ_WRITE)?)),
+        Some(Locks { in_use, opening: _, .. }) => {
+            Ok((Some(in_use), connect(&file, OpenFlags::SQLITE_OPEN_READ_WRITE)?))
+        }
         None => Ok((None, ReadOnly::of(&file, &data_dir.join(LOCK))?.connect(&file)?)),
     }
 }

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rusqlite::config::DbConfig;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 use tokio::time::Instant;
 
@@ -27,7 +26,7 @@ const CHECKPOINT_TIMEOUT: Duration = Duration::from_millis(50);
 /// `Writer::begin`.
 pub const LOCK_POLL: Duration = Duration::from_millis(1);
 
-/// Interval between attempts to truncate a full WAL.
+/// Interval between attempts to write back a full WAL.
 const FULL_FOR: Duration = Duration::from_millis(500);
 
 /// Syncs commits that a killed process had written but not synced. SQLite's recovery makes them visible, so a retry gets their
@@ -35,19 +34,10 @@ const FULL_FOR: Duration = Duration::from_millis(500);
 pub fn sync_recovered(conn: &Connection) -> Result<()> {
     let checkpoint = conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
     match checkpoint.map_err(StoreError::from) {
-        Err(StoreError::SyncFailed(why)) => {
-            keep_log(conn);
-            Err(StoreError::SyncFailed(why))
-        }
+        Err(StoreError::SyncFailed(why)) => Err(StoreError::SyncFailed(why)),
         // A checkpoint begins with the sync, so any other error comes after it.
         _ => Ok(()),
     }
-}
-
-/// Keeps the connection from writing the WAL back when it closes, because the disk may have lost a part of it.
-pub fn keep_log(conn: &Connection) {
-    // Only sets a flag.
-    let _ = conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
 }
 
 pub struct Wal {
@@ -79,28 +69,30 @@ impl Wal {
         }
     }
 
-    /// Writes the WAL back and restarts it, so that it does not grow without bound and slow down readers. An error is fatal
-    /// to the process.
-    pub fn checkpoint_if_due(&mut self, conn: &Connection) -> std::result::Result<(), String> {
+    /// Writes the WAL back and restarts it, so that it does not grow without bound and slow down readers. Returns whether it
+    /// was due. An error is fatal to the process.
+    pub fn checkpoint_if_due(&mut self, conn: &Connection) -> std::result::Result<bool, String> {
         let pages = self.index.version().wal_pages();
         if pages < self.checkpoint_pages {
             self.checkpoint_at = self.checkpoint_pages;
         }
         if pages < self.checkpoint_at {
-            return Ok(());
+            return Ok(false);
         }
         self.checkpoint_at = pages + self.checkpoint_pages;
-        self.checkpoint(conn, "PRAGMA wal_checkpoint(RESTART)").map_err(|error| format!("a checkpoint failed: {error}"))
+        self.checkpoint(conn, "PRAGMA wal_checkpoint(RESTART)")
+            .map_err(|error| format!("a checkpoint failed: {error}"))?;
+        Ok(true)
     }
 
     /// Fails while the WAL has its maximum size because another process reads for a long time. Otherwise the WAL would fill
-    /// the disk. Truncates the WAL once the read has ended.
+    /// the disk. Writes the WAL back once the read has ended, so that the next commit truncates it.
     pub fn make_room(&mut self, conn: &Connection) -> Result<()> {
         if !self.is_full() {
             return Ok(());
         }
         if self.full_until <= Instant::now() {
-            self.checkpoint(conn, "PRAGMA wal_checkpoint(TRUNCATE)")?;
+            self.checkpoint(conn, "PRAGMA wal_checkpoint(RESTART)")?;
             self.full_until = Instant::now() + FULL_FOR;
         }
         if !self.is_full() {
@@ -120,7 +112,7 @@ impl Wal {
         let _lock = Transaction::new_unchecked(conn, TransactionBehavior::Immediate)?;
         let pages = u64::from(self.index.version().wal_pages());
         let page_size: u32 = conn.query_row("PRAGMA page_size", [], |row| row.get(0))?;
-        let committed = if pages == 0 { 0 } else { WAL_HEADER + pages * (PAGE_HEADER + u64::from(page_size)) };
+        let committed = WAL_HEADER + pages * (PAGE_HEADER + u64::from(page_size));
         let cut = || {
             let log = OpenOptions::new().write(true).open(&self.path)?;
             if log.metadata()?.len() > committed { log.set_len(committed) } else { Ok(()) }
@@ -128,12 +120,20 @@ impl Wal {
         cut().map_err(unavailable(&self.path))
     }
 
+    pub const fn index(&self) -> &Arc<WalIndex> {
+        &self.index
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.index.version().wal_pages() == 0
+    }
+
     fn is_full(&self) -> bool {
-        self.index.version().wal_pages() >= self.limit
+        self.index.version().wal_pages() >= self.limit && !self.index.is_written_back()
     }
 
     /// Writes the WAL back as far as readers of other processes allow. Fails only if a sync failed.
-    fn checkpoint(&self, conn: &Connection, pragma: &str) -> Result<()> {
+    pub fn checkpoint(&self, conn: &Connection, pragma: &str) -> Result<()> {
         let run = || conn.query_row(pragma, [], |row| row.get::<_, i64>(0));
         let checkpoint =
             conn.busy_timeout(CHECKPOINT_TIMEOUT).and_then(|()| self.readers.without_kept(CHECKPOINT_TIMEOUT, run));

@@ -11,10 +11,11 @@ use rusqlite::{Connection, ErrorCode};
 use tokio::time::Instant;
 
 use super::files::Files;
+use super::generation::Generations;
 use super::history::Effect;
 use super::job::{AnyJob, Unreported};
 use super::readers::Readers;
-use super::wal::{self, LOCK_POLL, Wal};
+use super::wal::{LOCK_POLL, Wal};
 use super::wal_index::WalIndex;
 use super::write_connection::WriteConnection;
 use super::write_queue::{Command, Consumer, State, WriteQueue};
@@ -37,6 +38,8 @@ pub struct Writer {
     queue: Consumer,
     readers: Arc<Readers>,
     files: Arc<Files>,
+    /// `None` if the store is not durable, or if processes of an earlier version use it, too.
+    generations: Option<Arc<Generations>>,
     wal: Wal,
     busy_timeout: Duration,
     /// The end of the last wait for another process, or of the last pause.
@@ -49,12 +52,13 @@ impl Writer {
         readers: Arc<Readers>,
         wal_index: Arc<WalIndex>,
         files: Arc<Files>,
+        generations: Option<Arc<Generations>>,
         options: &Options,
     ) -> (WriteQueue, Self) {
         let (writes, queue) = WriteQueue::new(options.queue);
         let wal = Wal::new(wal_index, Arc::clone(&readers), options);
         let busy_timeout = options.busy_timeout;
-        (writes, Self { queue, readers, files, wal, busy_timeout, turn_began: Instant::now() })
+        (writes, Self { queue, readers, files, generations, wal, busy_timeout, turn_began: Instant::now() })
     }
 
     /// Starts the thread that writes.
@@ -93,7 +97,7 @@ impl Writer {
                 *self.queue.busy_since.lock() = None;
                 written
             }
-            Ok(Command::Stop) | Err(RecvTimeoutError::Disconnected) => self.stop(),
+            Ok(Command::Stop) | Err(RecvTimeoutError::Disconnected) => self.stop(conn),
             Err(RecvTimeoutError::Timeout) => {
                 self.readers.release_idle();
                 self.check_files()?;
@@ -131,26 +135,51 @@ impl Writer {
         if let Some(why) = fatal {
             return Err(why);
         }
-        self.wal.checkpoint_if_due(conn).inspect_err(|_| self.files.mark_failed_sync())?;
-        if stop { self.stop() } else { Ok(ControlFlow::Continue(())) }
+        if self.wal.checkpoint_if_due(conn).inspect_err(|_| self.files.mark_failed_sync())? {
+            self.mark_if_incomplete(conn).or_else(|error| match error {
+                StoreError::SyncFailed(why) => Err(why),
+                // The disk is full, or another process is writing.
+                _ => Ok(()),
+            })?;
+        }
+        if stop { self.stop(conn) } else { Ok(ControlFlow::Continue(())) }
     }
 
-    fn stop(&self) -> std::result::Result<ControlFlow<()>, String> {
-        // SQLite removes the log by its name on close. It must not be the log of another database.
+    fn stop(&mut self, conn: &WriteConnection<'_>) -> std::result::Result<ControlFlow<()>, String> {
         self.check_files()?;
         self.readers.close();
-        Ok(ControlFlow::Break(()))
+        match self.empty_log(conn) {
+            Err(StoreError::SyncFailed(why)) => {
+                self.files.mark_failed_sync();
+                Err(format!("the last checkpoint failed: {why}"))
+            }
+            // Otherwise commits are safe in the log.
+            _ => Ok(ControlFlow::Break(())),
+        }
+    }
+
+    /// Leaves a database that is a single file and an empty log, unless other processes use it.
+    fn empty_log(&mut self, conn: &WriteConnection<'_>) -> Result<()> {
+        if self.wal.is_empty() || !self.generations.as_ref().is_some_and(|generations| generations.was_alone) {
+            return Ok(());
+        }
+        self.wal.checkpoint(conn, "PRAGMA wal_checkpoint(RESTART)")?;
+        self.begin(conn)?;
+        let renewed = self.renew_if_written_back(conn, "PRAGMA wal_checkpoint(TRUNCATE)");
+        if !conn.is_autocommit() {
+            conn.execute_batch("ROLLBACK")?;
+        }
+        renewed
     }
 
     /// Closes the database after the last step, and reports how it ended.
     pub fn end(self, conn: Connection, end: std::result::Result<(), String>) {
-        let state = match end {
-            Ok(()) => State::Stopped,
-            Err(fatal) => {
-                wal::keep_log(&conn);
-                State::Failed(fatal)
-            }
-        };
+        if let (Some(generations), Err(_)) = (&self.generations, self.files.check_names())
+            && let Err(error) = generations.require_commits(self.wal.index())
+        {
+            tracing::error!(%error, "cannot record the last commit, put back the files before the next start");
+        }
+        let state = end.map_or_else(State::Failed, |()| State::Stopped);
         let report = self.queue.report.clone();
         // Closes the connection first, because the caller of `close` may open the database again.
         drop((conn, self));
@@ -206,10 +235,35 @@ impl Writer {
         Ok(conn.execute("BEGIN IMMEDIATE", []).map(drop)?)
     }
 
+    /// Marks a checkpoint that readers have kept from writing everything back.
+    fn mark_if_incomplete(&mut self, conn: &WriteConnection<'_>) -> Result<()> {
+        let Some(generations) = self.generations.clone().filter(|_| !self.wal.index().is_written_back()) else {
+            return Ok(());
+        };
+        self.begin(conn)?;
+        let marked = generations.mark_incomplete_checkpoint(conn);
+        if !conn.is_autocommit() {
+            conn.execute_batch("ROLLBACK")?;
+        }
+        marked
+    }
+
+    /// Starts a generation in a transaction if the log may start anew with it.
+    fn renew_if_written_back(&mut self, conn: &WriteConnection<'_>, checkpoint: &str) -> Result<()> {
+        let Some(generations) = self.generations.clone().filter(|_| self.wal.index().is_written_back()) else {
+            return Ok(());
+        };
+        let numbers = generations.start(conn)?;
+        self.wal.checkpoint(conn, checkpoint)?;
+        self.begin(conn)?;
+        generations.record_start(conn, numbers, self.wal.index())
+    }
+
     fn commit(&mut self, conn: &WriteConnection<'_>, batch: &mut [Box<dyn AnyJob>]) -> Result<()> {
         self.begin(conn)?;
+        let renewed = self.renew_if_written_back(conn, "PRAGMA wal_checkpoint(RESTART)");
         let before = self.readers.current();
-        let run = new_row::run(conn, batch);
+        let run = renewed.and_then(|()| new_row::run(conn, batch));
         // After another process's failed sync, the kernel may give us older pages. Few commits can be based on them, because
         // that process marks the failure at once.
         let checked = run.and_then(|()| self.files.check_changes());

@@ -1,0 +1,292 @@
+//! Which state of the database file its write-ahead log continues.
+//!
+//! SQLite applies a log to any file of the right name. Applied to a backup of the same store, to an older copy or to an empty
+//! file, the log damages it or hides all of its rows. Losing the log of a killed process loses acknowledged writes.
+//!
+//! A *generation* is a state of the file, and the log that continues it. Its number, which is random, is in the file's header
+//! (`user_version`). When SQLite may start the log anew, because the file has all of it, the writer first commits a new
+//! number and writes it back. The file therefore has the number only once it has the whole log before. The record in
+//! `petstore.lock` has the number and the salt of the log (sqlite.org/walformat.html, section 1), so that the next start can
+//! tell whether file and log belong together.
+//!
+//! petstore never removes the log: see `connect`. Other programs, such as `sqlite3`, write it back and remove it with its index
+//! when they close the database of a killed process. The first transaction of a log, and one after each incomplete checkpoint,
+//! therefore changes the mark in the file's header (`application_id`). Without a log, a file that has the mark is complete.
+
+use std::fs::File;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use rusqlite::Connection;
+
+use super::data_dir::{FILE, LOCK, beside, has_content, own_file, unavailable};
+use super::wal_index::{LogEnd, WalIndex};
+use crate::store::{Result, StoreError};
+
+/// Size of a record. Smaller than a sector, so that a power loss leaves the old or the new one.
+const SIZE: usize = 112;
+
+/// Positions of `user_version` and `application_id` in the database file (sqlite.org/fileformat2.html, section 1.3).
+const NUMBER: u64 = 60;
+const MARK: u64 = 68;
+
+/// Sizes of the log's header and of the header of each page in it.
+const LOG_HEADER: u64 = 32;
+const FRAME_HEADER: usize = 24;
+
+/// Content of a lock file that allows any file and log.
+const UNCHECKED: &str = "unchecked";
+
+/// The files that belong together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Record {
+    /// The file has one of these numbers: while one replaces the other, either of them.
+    numbers: [u32; 2],
+    mark: u32,
+    log: Log,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Log {
+    /// A new generation is being started.
+    Any,
+    /// The file has everything.
+    Empty,
+    /// The log has this salt, or the next one if it was started anew.
+    Salt(u32),
+    /// The log has at least this commit, the last one of a process whose files were taken away.
+    Until(LogEnd),
+}
+
+/// The record of a data directory that this process may change.
+#[derive(Debug)]
+pub struct Generations {
+    lock: File,
+    data_dir: PathBuf,
+    /// True if no other process had the database open when this one opened it.
+    pub was_alone: bool,
+}
+
+/// Fails unless the files of a data directory belong together. A folder that has had a store must still have its files.
+/// Opens and closes the database file, so no connection of this process may be open.
+pub fn check(data_dir: &Path) -> Result<()> {
+    let (file, lock) = (data_dir.join(FILE), data_dir.join(LOCK));
+    let (log, index) = (beside(&file, "-wal"), beside(&file, "-shm"));
+    let content = read(&lock)?;
+    let record = Record::parse(&content, &lock)?;
+    if !has_content(&file) {
+        // A process that is killed while it creates a database leaves an empty file.
+        let had_store = !content.is_empty() || has_content(&log) || !file.exists() && (log.exists() || index.exists());
+        return if had_store { Err(gone(&file)) } else { Ok(()) };
+    }
+    let opened = File::open(&file).map_err(unavailable(&file))?;
+    // A file without a header is not a database.
+    let [number, mark] = [NUMBER, MARK].map(|offset| word_at(&opened, offset).unwrap_or(0));
+    match record {
+        // Without a log, this is a copy of the file in another folder.
+        None if content.is_empty() && number != 0 && (log.exists() || index.exists()) => Err(gone(&lock)),
+        None => Ok(()),
+        Some(record) if !record.numbers.contains(&number) => {
+            Err(apart(&file, "it is not the file that was here when petstore last ran"))
+        }
+        // Another program has written the log back.
+        Some(record) if record.mark == mark && !log.exists() && !index.exists() => Ok(()),
+        Some(record) => record.log.check(&log),
+    }
+}
+
+fn word_at(file: &File, offset: u64) -> io::Result<u32> {
+    let mut word = [0; 4];
+    file.read_exact_at(&mut word, offset).map(|()| u32::from_be_bytes(word))
+}
+
+fn gone(path: &Path) -> StoreError {
+    apart(path, "it was removed or moved away, and this folder has had a store")
+}
+
+fn apart(path: &Path, why: &str) -> StoreError {
+    let (path, lock) = (path.display(), path.with_file_name(LOCK));
+    let lock = lock.display();
+    StoreError::Failed(format!(
+        "{path}: {why}. Put back the files that belong together, or replace them by a backup (petstore restore --force). If \
+         another program has opened and closed the database since, write `{UNCHECKED}` into {lock}"
+    ))
+}
+
+fn read(lock: &Path) -> Result<String> {
+    match std::fs::read_to_string(lock) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(String::new()),
+        read => read.map_err(unavailable(lock)),
+    }
+}
+
+impl Generations {
+    /// Takes over the record of a data directory. `None` if processes of an earlier version, which keep no record, have the
+    /// database open.
+    pub fn open(data_dir: &Path, was_alone: bool) -> Result<Option<Self>> {
+        let lock = File::options().read(true).write(true).open(data_dir.join(LOCK)).map_err(unavailable(data_dir))?;
+        let generations = Self { lock, data_dir: data_dir.to_owned(), was_alone };
+        Ok((was_alone || generations.record()?.is_some()).then_some(generations))
+    }
+
+    /// Allows any log, before something else than the writer changes the database.
+    pub fn allow_any_log(&self, conn: &Connection) -> Result<()> {
+        let number = number(conn)?;
+        self.write(Record { numbers: [number; 2], mark: number, log: Log::Any })
+    }
+
+    /// Writes the first record of a folder.
+    pub fn begin(&self, conn: &Connection) -> Result<()> {
+        if self.record()?.is_some() { Ok(()) } else { self.allow_any_log(conn) }
+    }
+
+    /// Starts a generation: commits a new number. Called in a transaction that can write, while the file has the whole log.
+    /// Returns the old number and the new one, which is to be written back.
+    pub fn start(&self, conn: &Connection) -> Result<[u32; 2]> {
+        let numbers = [number(conn)?, new_number(conn)?];
+        self.write(Record { numbers, mark: numbers[1], log: Log::Any })?;
+        conn.pragma_update(None, "user_version", numbers[1].cast_signed())?;
+        conn.execute_batch("COMMIT")?;
+        Ok(numbers)
+    }
+
+    /// Records the started generation. Called in the first transaction of its log.
+    pub fn record_start(&self, conn: &Connection, numbers: [u32; 2], index: &WalIndex) -> Result<()> {
+        let [_, new] = numbers;
+        if number(conn)? != new {
+            // Another process has started a later one.
+            return Ok(());
+        }
+        conn.pragma_update(None, "application_id", new.cast_signed())?;
+        let log = beside(&self.data_dir.join(FILE), "-wal");
+        self.write(Record {
+            numbers: if index.is_written_back() { [new; 2] } else { numbers },
+            mark: new,
+            log: match index.log_end() {
+                LogEnd { frames: 0, .. } if has_content(&log) => Log::Any,
+                LogEnd { frames: 0, .. } => Log::Empty,
+                LogEnd { salts: [salt, _], .. } => Log::Salt(salt),
+            },
+        })
+    }
+
+    /// Changes the mark, because the file has a part of the log. Called in a transaction that can write, which it commits.
+    pub fn mark_incomplete_checkpoint(&self, conn: &Connection) -> Result<()> {
+        let mark = new_number(conn)?;
+        if let Some(record) = self.record()? {
+            self.write(Record { mark, ..record })?;
+            conn.pragma_update(None, "application_id", mark.cast_signed())?;
+        }
+        Ok(conn.execute_batch("COMMIT")?)
+    }
+
+    /// Keeps every process from starting until the log has the last commit of this one. Called once files were taken away.
+    pub fn require_commits(&self, index: &WalIndex) -> Result<()> {
+        let (end, record) = (index.log_end(), self.record()?);
+        let Some(record) = record.filter(|_| end.frames > 0) else { return Ok(()) };
+        let record = Record { log: Log::Until(end), ..record };
+        self.write(record)?;
+        // The lock file may have been replaced.
+        let path = self.data_dir.join(LOCK);
+        own_file(&path).and_then(|lock| write(&lock, record)).map_err(unavailable(&path))
+    }
+
+    fn record(&self) -> Result<Option<Record>> {
+        let path = self.data_dir.join(LOCK);
+        let mut content = [0; SIZE];
+        let length = self.lock.read_at(&mut content, 0).map_err(unavailable(&path))?;
+        Record::parse(&String::from_utf8_lossy(&content[..length]), &path)
+    }
+
+    fn write(&self, record: Record) -> Result<()> {
+        write(&self.lock, record).map_err(|error| StoreError::SyncFailed(format!("{LOCK}: {error}")))
+    }
+}
+
+/// Allows any file and log, while a restore replaces them.
+pub fn allow_any(lock: &File) -> io::Result<()> {
+    write_line(lock, UNCHECKED)
+}
+
+fn write(lock: &File, record: Record) -> io::Result<()> {
+    let [old, new] = record.numbers;
+    let log = match record.log {
+        Log::Any => "any".to_owned(),
+        Log::Empty => "empty".to_owned(),
+        Log::Salt(salt) => format!("salt {salt:08x}"),
+        Log::Until(LogEnd { frames, salts, checksum }) => {
+            format!("until {frames:08x} {:08x} {:08x} {:08x} {:08x}", salts[0], salts[1], checksum[0], checksum[1])
+        }
+    };
+    write_line(lock, &format!("file {old:08x} {new:08x} mark {:08x} log {log}", record.mark))
+}
+
+fn write_line(lock: &File, line: &str) -> io::Result<()> {
+    lock.write_all_at(format!("{line:<width$}\n", width = SIZE - 1).as_bytes(), 0)?;
+    lock.sync_data()
+}
+
+/// Returns a random number that is not 0, which databases of earlier versions have.
+fn new_number(conn: &Connection) -> Result<u32> {
+    Ok(conn.query_row("SELECT abs(random() % 4294967295) + 1", [], |row| row.get(0))?)
+}
+
+fn number(conn: &Connection) -> Result<u32> {
+    Ok(conn.query_row("PRAGMA user_version", [], |row| row.get::<_, i32>(0))?.cast_unsigned())
+}
+
+impl Record {
+    /// Parses the content of a lock file. `None` if it allows any file and log.
+    fn parse(content: &str, lock: &Path) -> Result<Option<Self>> {
+        if content.is_empty() || content.trim() == UNCHECKED {
+            return Ok(None);
+        }
+        let words: Vec<_> = content.split_ascii_whitespace().collect();
+        Self::of_words(&words).map(Some).ok_or_else(|| apart(lock, "its content is damaged"))
+    }
+
+    fn of_words(words: &[&str]) -> Option<Self> {
+        let hex = |word: &str| u32::from_str_radix(word, 16).ok();
+        let &["file", old, new, "mark", mark, "log", ref log @ ..] = words else { return None };
+        let log = match *log {
+            ["any"] => Log::Any,
+            ["empty"] => Log::Empty,
+            ["salt", salt] => Log::Salt(hex(salt)?),
+            ["until", frames, salt, second, checksum, rest] => Log::Until(LogEnd {
+                frames: hex(frames)?,
+                salts: [hex(salt)?, hex(second)?],
+                checksum: [hex(checksum)?, hex(rest)?],
+            }),
+            _ => return None,
+        };
+        Some(Self { numbers: [hex(old)?, hex(new)?], mark: hex(mark)?, log })
+    }
+}
+
+impl Log {
+    /// Fails unless the log belongs to the record.
+    fn check(self, path: &Path) -> Result<()> {
+        let log = match File::open(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            opened => Some(opened.map_err(unavailable(path))?),
+        };
+        let word = |offset| log.as_ref().and_then(|log| word_at(log, offset).ok());
+        let belongs = match self {
+            Self::Any => true,
+            Self::Empty => !has_content(path),
+            // SQLite adds 1 when it starts a log anew.
+            Self::Salt(salt) => word(16).is_some_and(|found| found.wrapping_sub(salt) <= 1),
+            Self::Until(end) => word(8).is_some_and(|page_size| {
+                let last = LOG_HEADER + u64::from(end.frames - 1) * (FRAME_HEADER as u64 + u64::from(page_size));
+                let words = [8, 12, 16, 20].map(|offset| word(last + offset));
+                words == [end.salts[0], end.salts[1], end.checksum[0], end.checksum[1]].map(Some)
+            }),
+        };
+        match belongs {
+            true => Ok(()),
+            false if log.is_none() => Err(gone(path)),
+            false => Err(apart(path, "it does not continue petstore.db, or lacks its last commits")),
+        }
+    }
+}
