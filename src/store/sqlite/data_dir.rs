@@ -218,7 +218,7 @@ pub fn create_data_dir(dir: &Path) -> Result<()> {
     let length = absolute(dir.join(FILE)).map_err(unavailable(dir))?.as_os_str().len();
     if length > LONGEST_PATH {
         return Err(StoreError::Failed(format!(
-            "the path of the database has {length} bytes; SQLite takes at most {LONGEST_PATH}: use a shorter --data-dir"
+            "the path of the database is too long for SQLite: it has {length} bytes, {LONGEST_PATH} are allowed"
         )));
     }
     make_folder(dir).map_err(unavailable(dir))
