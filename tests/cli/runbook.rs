@@ -46,7 +46,7 @@ impl Machine {
         std::fs::create_dir(folder.path("bin")).unwrap();
         for (name, text) in [("sudo", SUDO), ("systemctl", SYSTEMCTL), ("journalctl", JOURNALCTL)] {
             folder.write(&format!("bin/{name}"), format!("#!/bin/sh\n{text}\n"));
-            std::fs::set_permissions(folder.path(&format!("bin/{name}")), PermissionsExt::from_mode(0o755)).unwrap();
+            std::fs::set_permissions(folder.path(format!("bin/{name}")), PermissionsExt::from_mode(0o755)).unwrap();
         }
         let begin =
             "export PETSTORE=$(command -v petstore) PATH=\"$PWD/bin:$PATH\"; trap 'systemctl stop petstore' EXIT";

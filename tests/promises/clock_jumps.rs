@@ -8,7 +8,7 @@ use petstore::config::{Network, RateLimit};
 use petstore::domain::Timestamp;
 use petstore::domain::session::IDLE;
 use testkit::console::{PASSWORD, form};
-use testkit::{ConsoleUser, Database, Process, Random, Response, Server, TIMEOUT, new_pet, trial, within};
+use testkit::{ConsoleUser, Database, Process, Random, Server, TIMEOUT, new_pet, trial, within};
 
 use crate::fake_clock::FakeClock;
 use crate::service::{NOW, Service, Setup};

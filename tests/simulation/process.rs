@@ -87,7 +87,7 @@ impl Process {
         process.spawn(write(Rc::clone(world), id, writer, Arc::clone(&store), failed));
         match &plan.web_server {
             None => {
-                process.spawn(relay::run(route, plan.retention, Arc::clone(&store), clock.clone(), status, stopped))
+                process.spawn(relay::run(route, plan.retention, Arc::clone(&store), clock.clone(), status, stopped));
             }
             Some(server) => {
                 let server = server.endpoint();
