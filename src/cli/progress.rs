@@ -4,9 +4,7 @@ use std::fmt;
 use std::fs::File;
 use std::time::Duration;
 
-use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
-
-use crate::telemetry::is_dumb;
+use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressState, ProgressStyle};
 
 /// Delay before the remaining time is shown, because the first estimates are inaccurate.
 const ESTIMATE_DELAY: Duration = Duration::from_secs(3);
@@ -21,11 +19,7 @@ pub fn bar(length: u64, what: &'static str, template: &str) -> ProgressBar {
         // On an error, only the remaining time is missing.
         let _ = to.write_str(&remaining(state.elapsed(), state.eta()));
     });
-    let bar = ProgressBar::new(length).with_style(style).with_message(what);
-    if is_dumb() {
-        bar.set_draw_target(ProgressDrawTarget::hidden());
-    }
-    bar
+    ProgressBar::new(length).with_style(style).with_message(what)
 }
 
 /// A bar for reading a file.

@@ -7,6 +7,5 @@ pub mod trace_context;
 pub mod traces;
 
 pub use log::{
-    Flush, LogFormat, LogLevel, Sampler, change_level, dropped_lines, is_dumb, label, never_block, start, start_plain,
-    write,
+    Flush, LogFormat, LogLevel, Sampler, change_level, dropped_lines, label, never_block, start, start_plain, write,
 };

@@ -58,7 +58,7 @@ fn requests_of_the_command_bypass_a_proxy() {
     let loopback = "127.0.0.1,localhost";
     assert_eq!(shown(&[]), format!("{loopback} {loopback}\n"));
     assert_eq!(shown(&[("NO_PROXY", "a.example")]), format!("a.example,{loopback} a.example,{loopback}\n"));
-    assert_eq!(shown(&[("no_proxy", "*")]), "* \n");
+    assert_eq!(shown(&[("no_proxy", "*")]), "* *\n");
 }
 
 #[test]

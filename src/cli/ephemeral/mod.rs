@@ -5,7 +5,7 @@ mod hang_up;
 mod supervisor;
 
 use std::env;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::process::{self, ExitCode};
@@ -142,7 +142,7 @@ impl Ephemeral {
                         ("STORE_API_KEY", access.key.expose()),
                         ("STORE_CUSTOMER_API_KEY", access.customer_key.expose()),
                     ])
-                    .envs(no_proxy().into_iter().flatten()),
+                    .envs(no_proxy()),
             );
             Ok(())
         };
@@ -151,22 +151,14 @@ impl Ephemeral {
     }
 }
 
-/// Returns variables by which COMMAND's requests to the store go through no proxy. Lists `*` and an empty name only alone.
-fn no_proxy() -> Option<[(&'static str, OsString); 2]> {
-    let given = |name| env::var_os(name).filter(|hosts| !hosts.is_empty());
-    let (lower, upper) = (given("no_proxy"), given("NO_PROXY"));
-    let with_loopback = |hosts: Option<&OsString>| {
-        let mut hosts = hosts.map_or_else(OsString::new, |hosts| [hosts, OsStr::new(",")].into_iter().collect());
-        hosts.push("127.0.0.1,localhost");
-        hosts
-    };
-    (lower.as_ref().is_none_or(|hosts| hosts != "*") && upper.as_ref().is_none_or(|hosts| hosts != "*")).then(|| {
-        // A client that reads both prefers one.
-        [
-            ("no_proxy", with_loopback(lower.as_ref().or(upper.as_ref()))),
-            ("NO_PROXY", with_loopback(upper.as_ref().or(lower.as_ref()))),
-        ]
-    })
+/// Returns variables by which COMMAND's requests to the store bypass a proxy. `*` stands for all hosts only if it is alone.
+fn no_proxy() -> [(&'static str, OsString); 2] {
+    let names = ["no_proxy", "NO_PROXY"];
+    let mut hosts = names.iter().filter_map(env::var_os).find(|hosts| !hosts.is_empty()).unwrap_or_default();
+    if hosts != "*" {
+        hosts.push(if hosts.is_empty() { "127.0.0.1,localhost" } else { ",127.0.0.1,localhost" });
+    }
+    names.map(|name| (name, hosts.clone()))
 }
 
 impl Access {

@@ -49,7 +49,8 @@ pub fn start(level: LogLevel, format: LogFormat) {
     let (filter, handle) = reload::Layer::new(LEVELS[level as usize]);
     let is_terminal = io::stderr().is_terminal();
     // https://no-color.org
-    let colours = is_terminal && !is_dumb() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let variable = |name| std::env::var_os(name).unwrap_or_default();
+    let colours = is_terminal && variable("TERM") != "dumb" && variable("NO_COLOR").is_empty();
     let lines = tracing_subscriber::fmt::layer().with_writer(|| Stderr).with_target(false).with_ansi(colours);
     let is_json = match format {
         LogFormat::Auto => !is_terminal,
@@ -60,11 +61,6 @@ pub fn start(level: LogLevel, format: LogFormat) {
     tracing_subscriber::registry().with(filter).with(lines).init();
     // Fails if the log was started before.
     let _ = LEVEL.set(handle);
-}
-
-/// Returns whether the terminal cannot show escape sequences.
-pub fn is_dumb() -> bool {
-    std::env::var_os("TERM").is_some_and(|terminal| terminal == "dumb")
 }
 
 /// Makes logging non-blocking. If the reader of stderr stalls, lines are dropped and no request waits. Dropping the
