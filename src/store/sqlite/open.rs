@@ -63,7 +63,7 @@ impl Sqlite {
         conn.pragma_update(None, "wal_autocheckpoint", 0)?;
         // 64 MiB would hold 40 MB more, and save 1.5 reads per order of scattered animals among a million, and no others.
         conn.pragma_update(None, "cache_size", -8_192)?;
-        // The journal of a savepoint takes a twentieth of the instructions if it may become a file. SQLite unlinks its
+        // A savepoint costs a write a tenth of its instructions unless its journal may become a file. SQLite unlinks its
         // temporary files once they are open.
         if let Some(folder) = folder_of(&file).to_str() {
             conn.pragma_update(None, "temp_store_directory", folder)?;
