@@ -117,10 +117,12 @@ fn messages_are_listed_as_sent_until_they_are_deleted() {
         };
         assert_eq!(statuses().await, ["queued", "queued", "queued"]);
         let acknowledged = ids[..2].iter().map(|id| (service.account, MessageId::parse(id).unwrap())).collect();
-        service.store.mark_messages_sent(acknowledged, NOW).await.unwrap();
+        let sent_at = NOW.plus(Duration::from_secs(1));
+        service.store.mark_messages_sent(acknowledged, sent_at).await.unwrap();
         assert_eq!(statuses().await, ["sent", "sent", "queued"]);
 
-        assert_eq!(service.store.delete_sent_messages(NOW.plus(Duration::from_millis(1)), 10).await.unwrap(), 2);
+        let later = sent_at.plus(Duration::from_millis(1));
+        assert_eq!(service.store.delete_sent_messages(later, 10).await.unwrap(), 2);
         assert_eq!(statuses().await, ["queued"]);
         // A walk continues after a message that was deleted meanwhile.
         let rest = list(service, &format!("?after={}", ids[1])).await;
