@@ -177,7 +177,7 @@ fn command_is_terminated_if_the_store_fails() {
     let folder = folder();
     let mut process = Process::start(&mut script(
         &folder,
-        "rm \"$TMPDIR\"/petstore-ephemeral-*/data/petstore.db; trap 'echo terminated; exit 0' TERM; \
+        "trap 'echo terminated; exit 0' TERM; rm \"$TMPDIR\"/petstore-ephemeral-*/data/petstore.db; \
          while :; do sleep 0.02; done",
     ));
     assert_eq!(process.next_line().as_deref(), Some("terminated\n"));
