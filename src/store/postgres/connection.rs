@@ -122,7 +122,7 @@ impl Connector {
             }
         }
         if !offers.is_empty() {
-            self.server.elect(offers.iter().map(|offer| &offer.server))?;
+            self.server.elect(offers.iter().map(|offer| &offer.server), limits.grace())?;
         }
         for offer in offers {
             if let Ok(admitted) = self.admit(offer, is_supervised) {

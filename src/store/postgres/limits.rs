@@ -38,6 +38,11 @@ impl Limits {
         self.part(10)
     }
 
+    /// Time for the last server to return before another is used. Requests fail meanwhile, also when it only restarts.
+    pub fn grace(self) -> Duration {
+        self.connect().min(Duration::from_secs(5))
+    }
+
     /// Timeout for connecting to any of the hosts, and again for preparing the connection.
     pub fn open(self) -> Duration {
         self.part(30)

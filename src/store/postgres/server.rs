@@ -2,7 +2,7 @@
 //! data, for instance after a fail-over without fencing.
 //!
 //! Another server is used only once no connection to the last one is left and that one has not been reachable, has
-//! accepted no writes or has lacked required standbys for [`GRACE`]. It must hold the same database, on the same or a later
+//! accepted no writes or has lacked required standbys for `Limits::grace`. It must hold the same database, on the same or a later
 //! timeline. A server that restarts looks like another one, because a copy of it would too.
 
 use std::fmt;
@@ -15,9 +15,6 @@ use tokio::time::Instant;
 use tokio_postgres::SimpleQueryRow;
 
 use crate::store::{Result, StoreError};
-
-/// Time for which only the last server is accepted after its connections are lost. A balancer may offer others first.
-const GRACE: Duration = Duration::from_secs(1);
 
 /// Interval at which refusals of the same server are logged.
 const LOG_INTERVAL: Duration = Duration::from_mins(1);
@@ -86,7 +83,7 @@ struct State {
 }
 
 impl OneServer {
-    /// Called before each attempt to connect, so that [`GRACE`] begins.
+    /// Called before each attempt to connect, so that the grace period of [`Self::elect`] begins.
     pub fn attempt(&self) {
         let mut state = self.0.lock();
         if state.lost.is_none() && !state.is_supervised() {
@@ -112,8 +109,9 @@ impl OneServer {
         Ok(driver)
     }
 
-    /// Chooses the server to use from now on, if the one in use may be left. `offered` have not been admitted.
-    pub fn elect<'a>(&self, offered: impl Iterator<Item = &'a Server>) -> Result<()> {
+    /// Chooses the server to use from now on, if the one in use may be left. `offered` have not been admitted. During `grace`
+    /// after its connections are lost, only the last server is accepted, because a balancer may offer others first.
+    pub fn elect<'a>(&self, offered: impl Iterator<Item = &'a Server>, grace: Duration) -> Result<()> {
         let mut state = self.0.lock();
         let last = state.server.clone();
         let (candidates, refused): (Vec<_>, Vec<_>) =
@@ -136,7 +134,7 @@ impl OneServer {
                 state.log_refusal(best);
                 return unavailable(format!("{best} accepts writes as well as the one in use, {last}"));
             }
-            if state.lost.is_none_or(|lost| lost.elapsed() < GRACE) {
+            if state.lost.is_none_or(|lost| lost.elapsed() < grace) {
                 return unavailable(format!("waiting for {last} before {best} is used"));
             }
             state.drivers.retain(|(driver, _)| !driver.is_finished());
