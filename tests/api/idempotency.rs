@@ -5,7 +5,7 @@ use std::time::Duration;
 use petstore::domain::{IdempotencyKey, KeyedRequest, Pet, Role};
 use petstore::http::parse_new_pet;
 use petstore::representation::pet_json;
-use petstore::store::postgres::{DatabaseUrl, Options, Postgres};
+use petstore::store::postgres::{DatabaseUrl, Limits, Options, Postgres};
 use petstore::store::{Store, StoredResponse, WriteKey};
 use testkit::postgres::{self, OpenTransaction, query, sessions};
 use testkit::{Request, TIMEOUT, until, within};
@@ -253,7 +253,9 @@ async fn request_that_cannot_be_stored_is_rolled_back_on_postgresql() {
 async fn key_in_progress_in_another_process_is_409() {
     let url = postgres::database();
     let service = Service::start_with(Setup { postgres: Some(url.clone()), ..Setup::default() }).await;
-    let other = Postgres::open(&Options::new(DatabaseUrl::parse(&url).unwrap())).await.unwrap();
+    let mut patient = DatabaseUrl::parse(&url).unwrap();
+    patient.limits = Limits(TIMEOUT);
+    let other = Postgres::open(&Options::new(patient)).await.unwrap();
     let other = Store::Postgres(Box::new(other));
     // A third session blocks the first request.
     let holder = OpenTransaction::begin(&url, "LOCK TABLE pets");

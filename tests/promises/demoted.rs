@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use testkit::{Database, PostgresServer, trial, within};
 
+/// `--database-timeout` in a short run. A server that accepts no writes is left after 5 s.
+const PATIENT: &str = "20s";
+
 #[test]
 fn demoted_primary_is_replaced_by_the_promoted_standby() {
     let rounds = trial::rounds(1);
@@ -26,6 +29,7 @@ fn switch_over() -> (Duration, usize) {
     let standby = old.standby();
     let database =
         Database::url(format!("postgres://petstore@127.0.0.1:{},127.0.0.1:{}/{name}", old.port(), standby.port()));
+    let database = database.with_timeout(PATIENT);
     let key = database.make_key();
     let service = database.serve();
     let mut acknowledged = Vec::new();

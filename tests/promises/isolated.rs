@@ -26,13 +26,13 @@ fn isolated_primary_acknowledges_nothing_and_stops_reads() {
     within(TIMEOUT, "a synchronous standby", || {
         old.sql(name, "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'") == "1"
     });
-    let isolated = Database::url(&url);
-    let key = isolated.make_key();
+    let key = Database::url(&url).make_key();
+    let isolated = Database::url(&url).with_default_timeout();
     let (checked, unchecked) = (isolated.serve_with("--require-standbys"), isolated.serve());
     let mut acknowledged = Vec::new();
     for number in 0..5 {
         let pet = format!("before-{number}");
-        assert_eq!(checked.create_pet(&key, &pet).status(), 201);
+        assert_eq!(checked.pet_request(&key, &pet).send_until_available().status(), 201);
         acknowledged.push(pet);
     }
 
@@ -55,7 +55,7 @@ fn isolated_primary_acknowledges_nothing_and_stops_reads() {
     }
     assert_eq!(checked.get("/readyz", &key).status(), 503);
     // Control: without the setting, reads are stale.
-    assert_eq!(unchecked.get(&path, &key).status(), 404);
+    within(TIMEOUT, "a stale read", || unchecked.get(&path, &key).status() == 404);
 
     // Control: a client that does not wait for the standby loses its write.
     let insert = "INSERT INTO pets (name, category_id, status) VALUES ('local', 1, 0)";
@@ -75,8 +75,9 @@ fn process_leaves_an_isolated_primary_for_the_promoted_standby() {
     let standby = old.standby();
     old.set("synchronous_standby_names", "*");
     let key = Database::url(&url).make_key();
-    let process = Database::url(both(&url, old.port(), standby.port())).serve_with("--require-standbys");
-    let created = process.create_pet(&key, "before");
+    let servers = Database::url(both(&url, old.port(), standby.port())).with_default_timeout();
+    let process = servers.serve_with("--require-standbys");
+    let created = process.pet_request(&key, "before").send_until_available();
     assert_eq!(created.status(), 201);
     let path = format!("/v1/pets/{}", created.id());
     let serves = |name| process.create_pet(&key, name).status() == 201 && process.get(&path, &key).status() == 200;

@@ -147,7 +147,8 @@ fn name_of_broker() -> Service {
 fn postgres() -> Service {
     let server = PostgresServer::shared();
     let network = Network::to(server.port());
-    let service = Service::start(&Database::url(network.url(&server.database())), "serve", |_| {});
+    let service =
+        Service::start(&Database::url(network.url(&server.database())).with_default_timeout(), "serve", |_| {});
     network.silence(true);
     service
 }
@@ -188,6 +189,7 @@ fn authority_of_postgres() -> Service {
     server.require_tls(&certificate.file, &certificate.key);
     let url = server.database();
     let database = Database::url(format!("{url}?sslmode=verify-full&sslrootcert={}", certificate.file.display()));
+    let database = database.with_default_timeout();
     let mut service = Service::start(&database, "serve", |_| {});
     let mut hanging = HangingFile::at(folder.path().join("hanging"));
     hanging.replace(certificate.file);

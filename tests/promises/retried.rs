@@ -16,7 +16,7 @@ fn retry_settles_requests_lost_by_the_network() {
     let network = Network::to(PostgresServer::shared().port());
     let url = PostgresServer::shared().database();
     let shop = Shop::on(Database::url(&url));
-    let service = Database::url(network.url(&url)).serve();
+    let service = Database::url(network.url(&url)).with_default_timeout().serve();
     let mut random = Random::from_seed();
     assert_retries_settle(&shop, &service, |_| {
         for _ in 0..2 {
@@ -90,8 +90,8 @@ fn response_unknown_to_the_standby_is_not_replayed() {
     let shop = Shop::on(Database::url(server.database()));
     // PostgreSQL still sends the warning about the cancelled wait.
     server.sql("postgres", "ALTER ROLE petstore SET client_min_messages = error");
-    let service = shop.database.serve();
-    assert_eq!(service.create_pet(&shop.key, "Rex").status(), 201);
+    let service = shop.database.clone().with_default_timeout().serve();
+    assert_eq!(service.pet_request(&shop.key, "Rex").send_until_available().status(), 201);
     server.set("synchronous_standby_names", "nobody");
     within(Duration::from_secs(5), "waiting for the standby", || service.create_pet(&shop.key, "Rex").status() == 503);
     // The waiting write holds the lock that orders ids, so the next write would not reach its own wait.

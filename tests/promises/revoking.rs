@@ -49,7 +49,7 @@ fn revoked_key_is_rejected_within_1s_while_changes_cannot_be_read() {
     let url = postgres::database();
     let database = Database::url(&url);
     database.make_key();
-    let services = [database.serve()];
+    let services = [database.clone().with_default_timeout().serve()];
     let (key, id) = cached_key(&database, &services);
     assert_cached(&database, &services, &key);
     let lock = OpenTransaction::begin(&url, "LOCK TABLE meta");

@@ -9,8 +9,8 @@ use testkit::{Database, PostgresServer, Shop, Stop, within};
 fn unconfirmed_commit_is_not_acknowledged() {
     let server = PostgresServer::start();
     let Shop { database, key } = Shop::on(Database::url(server.database()));
-    let service = database.serve();
-    assert_eq!(service.create_pet(&key, "Rex").status(), 201);
+    let service = database.clone().with_default_timeout().serve();
+    assert_eq!(service.pet_request(&key, "Rex").send_until_available().status(), 201);
 
     server.set("synchronous_standby_names", "nobody");
     // PostgreSQL's processes notice the setting one by one. All have noticed it once the first write waits.

@@ -22,7 +22,7 @@ use petstore::server::{Limits, Stop, Tls};
 use petstore::store::Store;
 use petstore::store::postgres::{self, DatabaseUrl, Postgres};
 use petstore::store::sqlite::{Options, Sqlite};
-use testkit::{Database, Request, Response};
+use testkit::{Database, Request, Response, TIMEOUT};
 use tokio::net::TcpListener;
 use tokio::runtime::Builder;
 use tokio::sync::watch;
@@ -148,7 +148,8 @@ impl Service {
         let store = Arc::new(match setup.postgres {
             None => Store::Sqlite(Sqlite::open(&options).unwrap()),
             Some(url) => {
-                let url = DatabaseUrl::parse(&url).unwrap();
+                let mut url = DatabaseUrl::parse(&url).unwrap();
+                url.limits = postgres::Limits(TIMEOUT);
                 let options = postgres::Options { deployment: Some(setup.deployment), ..postgres::Options::new(url) };
                 Store::Postgres(Box::new(Postgres::open(&options).await.unwrap()))
             }

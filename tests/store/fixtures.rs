@@ -1,6 +1,7 @@
 //! Stores on each database, and rows in them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use petstore::domain::account::PasswordDigest;
 use petstore::domain::api_key::{KeyName, NewKey};
@@ -12,6 +13,7 @@ use petstore::domain::{
 use petstore::store::postgres::{self, DatabaseUrl, Postgres};
 use petstore::store::sqlite::{self, Sqlite};
 use petstore::store::{PetSource, Store};
+use testkit::TIMEOUT;
 use tokio::runtime::Builder;
 use tokio::task::JoinHandle;
 
@@ -64,8 +66,14 @@ where
     tokio::spawn(work(Arc::clone(store)))
 }
 
+/// Load does not reach the limits of the database.
 pub fn options(url: &str) -> postgres::Options {
-    let url = DatabaseUrl::parse(url).unwrap();
+    with_timeout(url, TIMEOUT)
+}
+
+pub fn with_timeout(url: &str, timeout: Duration) -> postgres::Options {
+    let mut url = DatabaseUrl::parse(url).unwrap();
+    url.limits = postgres::Limits(timeout);
     postgres::Options { create: Some(Deployment::Staging), ..postgres::Options::new(url) }
 }
 

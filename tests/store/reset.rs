@@ -4,8 +4,10 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use petstore::domain::order::PlaceOrderError;
-use petstore::domain::{AccountId, IdempotencyKey, KeyedRequest, NewOrder, Order, Pet, PetQuery, PetStatus};
-use petstore::store::postgres::{DatabaseUrl, Options};
+use petstore::domain::{
+    AccountId, Deployment, IdempotencyKey, KeyedRequest, NewOrder, Order, Pet, PetQuery, PetStatus,
+};
+use petstore::store::postgres::Options;
 use petstore::store::{Contents, Outcome, Store, StoreError, StoredResponse, WriteKey, sqlite};
 use testkit::postgres::{self, OpenTransaction, query, sessions, try_query};
 use testkit::{TIMEOUT, within};
@@ -13,7 +15,7 @@ use tokio::task::JoinHandle;
 
 use crate::fixtures::{
     NOW, OPERATOR, account, animals, create_pet, key, message, new_pet, on_every_database, open_postgresql,
-    open_sqlite, open_with, spawn,
+    open_sqlite, open_with, options, spawn,
 };
 
 const EMPTY: Contents = Contents { animals: 0, orders: 0, messages: 0, responses: 0 };
@@ -97,7 +99,8 @@ fn readers_see_the_old_or_the_new_animals() {
 async fn production_store_is_not_reset() {
     let folder = tempfile::tempdir().unwrap();
     let sqlite = open_sqlite(&sqlite::Options::new(folder.path()));
-    let postgresql = open_with(&Options::new(DatabaseUrl::parse(&postgres::database()).unwrap())).await;
+    let production = Options { create: Some(Deployment::Production), ..options(&postgres::database()) };
+    let postgresql = open_with(&production).await;
     for store in [sqlite, postgresql] {
         create_pet(&store, "Rex", PetStatus::Available).await.unwrap();
         for refused in [store.before_reset().await.map(|_| 0), store.reset(animals(0), OPERATOR, || false).await] {

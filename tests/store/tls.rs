@@ -3,9 +3,10 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use petstore::domain::Deployment;
-use petstore::store::postgres::{DatabaseUrl, Options, Postgres};
+use petstore::store::postgres::Postgres;
 use testkit::{Certificate, PostgresServer};
+
+use crate::fixtures::options;
 
 /// A server that accepts only encrypted connections, with a certificate for `localhost`.
 struct Secure {
@@ -48,9 +49,7 @@ impl Secure {
         let name = format!("tried{}", TRIED.fetch_add(1, Ordering::Relaxed));
         let hosts = hosts.replace("PORT", &self.server.port().to_string());
         let url = format!("postgres://petstore@{hosts}/{}?application_name={name}&{parameters}", self.database);
-        let url = DatabaseUrl::parse(&url).unwrap();
-        let options = Options { create: Some(Deployment::Staging), ..Options::new(url) };
-        let store = Postgres::open(&options).await.map_err(|error| error.to_string())?;
+        let store = Postgres::open(&options(&url)).await.map_err(|error| error.to_string())?;
         let encrypted = "SELECT DISTINCT ssl FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)";
         let encrypted = format!("{encrypted} WHERE application_name = '{name}'");
         let encrypted = self.server.sql(&self.database, &encrypted);
@@ -136,7 +135,7 @@ async fn password_proof_is_bound_to_the_tls_connection() {
     let connect = async |parameters: &str| {
         let (port, database) = (secure.server.port(), &secure.database);
         let url = format!("postgres://ada:s3cret@127.0.0.1:{port}/{database}?{parameters}");
-        let status = Postgres::migration_status(&DatabaseUrl::parse(&url).unwrap()).await;
+        let status = Postgres::migration_status(&options(&url).url).await;
         status.map(drop).map_err(|error| error.to_string())
     };
     assert_eq!(connect("sslmode=require&channel_binding=require").await, Ok(()));

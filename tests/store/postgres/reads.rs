@@ -9,7 +9,6 @@ use futures_util::future::try_join_all;
 use petstore::domain::Direction::{Ascending, Descending};
 use petstore::domain::api_key::KeyQuery;
 use petstore::domain::{KeyHash, MessageId, OrderQuery, OrderStatus, PageLimit, PageQuery, PetQuery, PetStatus};
-use petstore::store::StoreError;
 use petstore::store::postgres::Options;
 use testkit::postgres::{OpenTransaction, query, sessions};
 use testkit::{PostgresServer, TIMEOUT, until, within};
@@ -138,19 +137,12 @@ async fn writes_wait_for_the_next_connection() {
     let url = server.database();
     let store = open_with(&options(&url)).await;
     let are_all = |up| store.meters().connections.iter().all(|(_, is_up)| *is_up == up);
-    // They wait at most 300 ms. A busy machine may take longer to open a connection.
-    for _ in 0..10 {
-        let connections = query(&url, "SELECT pid FROM pg_stat_activity WHERE application_name = 'petstore'");
-        let stopped = Stopped::listener(&server);
-        connections.lines().for_each(|connection| signal("TERM", connection));
-        within(TIMEOUT, "losing the connections", || are_all(false));
-        let (created, ()) = tokio::join!(create(Arc::clone(&store), "Rex".into()), async { drop(stopped) });
-        if created.is_ok() {
-            return;
-        }
-        within(TIMEOUT, "reconnecting", || are_all(true));
-    }
-    panic!("no write has waited");
+    let connections = query(&url, "SELECT pid FROM pg_stat_activity WHERE application_name = 'petstore'");
+    let stopped = Stopped::listener(&server);
+    connections.lines().for_each(|connection| signal("TERM", connection));
+    within(TIMEOUT, "losing the connections", || are_all(false));
+    let (created, ()) = tokio::join!(create(Arc::clone(&store), "Rex".into()), async { drop(stopped) });
+    created.unwrap();
 }
 
 /// The first connection that is open again lets the others try at once, and requests wait for them.
@@ -167,8 +159,7 @@ async fn requests_succeed_once_the_store_is_ready_again() {
         until(async || store.check().await.is_ok()).await;
         failed.extend(create(Arc::clone(&store), "Rex".into()).await.err());
     }
-    // On a busy machine, a connection may take longer than requests wait.
-    assert!(failed.len() < 2, "{failed:?}");
+    assert!(failed.is_empty(), "{failed:?}");
 }
 
 /// A process that is stopped until this is dropped.
@@ -226,6 +217,7 @@ async fn waiting_reads_share_a_query() {
     // At most one statement per connection waits at the server.
     let waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'pets'::regclass";
     let mut most = String::new();
+    until(async || query(&url, waiting) != "0").await;
     for _ in 0..5 {
         tokio::time::sleep(Duration::from_millis(100)).await;
         most = most.max(query(&url, waiting));
@@ -253,9 +245,7 @@ async fn key_lookups_do_not_delay_other_reads() {
     assert_eq!(waiting(), 1, "the table was locked throughout");
     operator.release();
     for lookup in lookups {
-        let found = lookup.await.unwrap();
-        // On a busy machine a lookup may have timed out.
-        assert!(matches!(found, Ok(None) | Err(StoreError::Unavailable(_))), "{found:?}");
+        assert!(lookup.await.unwrap().unwrap().is_none());
     }
     assert!(store.find_key(&KeyHash([0; 32])).await.unwrap().is_none());
 }

@@ -13,6 +13,7 @@ use tempfile::TempDir;
 use crate::postgres::{PostgresServer, try_query};
 use crate::process::{Process, petstore, with_clean_environment};
 use crate::server::Server;
+use crate::trial::is_full;
 
 /// Passed to every command as an environment variable.
 #[derive(Clone)]
@@ -20,7 +21,12 @@ pub struct Database {
     place: Place,
     /// The command that starts every other command, if the database is reachable only from there.
     wrapper: Vec<OsString>,
+    /// `--database-timeout` on PostgreSQL. `None` is the default.
+    timeout: Option<&'static str>,
 }
+
+/// `--database-timeout` of short runs: load does not reach the limits.
+pub const PATIENT: &str = "60s";
 
 #[derive(Clone)]
 enum Place {
@@ -54,8 +60,19 @@ impl Database {
         Self::at(Place::Url(url.into()))
     }
 
-    const fn at(place: Place) -> Self {
-        Self { place, wrapper: Vec::new() }
+    fn at(place: Place) -> Self {
+        Self { place, wrapper: Vec::new(), timeout: (!is_full()).then_some(PATIENT) }
+    }
+
+    /// Returns the same database for commands with the default `--database-timeout`, for tests that reach the limits. Load
+    /// may reach them too, so each request may get 503.
+    pub fn with_default_timeout(self) -> Self {
+        Self { timeout: None, ..self }
+    }
+
+    /// Returns the same database for commands with this `--database-timeout`. A full run has the default.
+    pub fn with_timeout(self, timeout: &'static str) -> Self {
+        Self { timeout: (!is_full()).then_some(timeout), ..self }
     }
 
     /// Returns the same database for commands that `wrapper` starts.
@@ -140,7 +157,10 @@ impl Database {
         with_clean_environment(&mut program);
         program.args(command.split_whitespace());
         match &self.place {
-            Place::Url(url) => program.env("PETSTORE_DATABASE_URL", url),
+            Place::Url(url) => {
+                program.env("PETSTORE_DATABASE_URL", url);
+                program.envs(self.timeout.map(|timeout| ("PETSTORE_DATABASE_TIMEOUT", timeout)))
+            }
             _ => program.env("PETSTORE_DATA_DIR", self.data_dir()),
         };
         program

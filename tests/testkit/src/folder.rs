@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::database::{Database, FREE_PORTS};
+use crate::database::{Database, FREE_PORTS, PATIENT};
 use crate::process::{Ended, Process, petstore, with_clean_environment};
 use crate::server::Server;
 
@@ -64,6 +64,9 @@ impl Folder {
     pub fn command(&self, line: &str) -> Command {
         let mut command = self.program(petstore());
         command.args(line.split_whitespace());
+        if line.contains("postgres://") {
+            command.env("PETSTORE_DATABASE_TIMEOUT", PATIENT);
+        }
         command
     }
 
