@@ -686,6 +686,19 @@ ROWS = (
             "role_changes::changed_permissions_apply_within_1s_on_postgresql",
         ),
     ),
+    Suite(
+        NUMBER=51,
+        PROMISE="a restart never loses or mixes a store",
+        FAULT="files of the store moved away or replaced, then restarts",
+        FIGURE="`petstore.db`, its log, its index, the lock file and the folder moved away, or replaced by earlier copies, by "
+        "backups and by files of another store, singly and in pairs, with the log empty, partly and wholly applied, idle and "
+        "under 32 clients: every case; every start that is served has all acknowledged writes, 0 lost once the files are back, "
+        "0 mixed, 0 empty stores",
+        CONTROL="an earlier copy that is served because the record is overwritten lacks writes, which is noticed",
+        HEADLINE=(r"(\d+) cases.*?(\d+) starts refused", "{0} cases, {1} starts refused, 0 writes lost"),
+        ROUNDS=348,
+        tests=("restarts::restart_never_loses_or_mixes_a_store",),
+    ),
 )
 
 

@@ -47,7 +47,7 @@ fn no_command_writes_to_the_files_of_a_store() {
         folder.write(&format!("{store}/quickstart.key"), "a key");
         folder.serve(&format!("serve --data-dir {store}"))
     });
-    // So that only the commands can change the files.
+    // Suspended services cannot change the files.
     services.iter().for_each(|service| service.suspend());
     // A command writes the log back when it opens a database.
     for store in STORES {

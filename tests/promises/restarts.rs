@@ -9,29 +9,29 @@ use testkit::{Database, Ledger, Random, Writers, trial};
 
 const FILES: [&str; 4] = ["petstore.db", "petstore.db-wal", "petstore.db-shm", "petstore.lock"];
 
-/// Large messages, of which a few fill the write-ahead log.
+/// Large messages, because a few fill the write-ahead log.
 const LARGE: Mix = Mix { clients: 8, messages_one_in: 1, length: 9_000, keyed: false };
 
-/// Pages of 4 KiB with which a checkpoint is due, in bytes.
+/// Size of the log at which a checkpoint is due, in bytes.
 const DUE: u64 = 4_096 * 4_120;
 
 /// Starts after a change, as by a supervisor.
 const RESTARTS: u32 = 2;
 
-/// What takes the place of a file.
+/// Replacement of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum By {
     Nothing,
-    /// Its copy from before the log last started anew, made while the service ran.
+    /// Its copy from before the log last restarted, made while the service ran.
     Copy,
     /// The file of another store.
     Other,
-    /// A backup of this store from before or after the log last started anew. Only for the database file.
+    /// A backup of this store from before or after the log last restarted. Only for the database file.
     EarlierBackup,
     LaterBackup,
 }
 
-/// How much of the log the database file has.
+/// Part of the log that the database file has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Applied {
     /// All of it, and the log is empty.
@@ -83,6 +83,7 @@ fn restart_never_loses_or_mixes_a_store() {
         acknowledged += ledger.acknowledged();
     }
     assert!(refused > 0 && acknowledged > 0, "little was tested");
+    earlier_copy_lacks_writes();
     trial::measured(&format!(
         "{rounds} cases: files moved away or replaced, singly and in pairs, with the log empty, partly or wholly applied; \
          {refused} starts refused, {served} served, with all of the acknowledged writes; {acknowledged} acknowledged, 0 \
@@ -182,6 +183,20 @@ fn run(case: &Case, ledger: &Ledger) -> (u32, u32) {
     ledger.compare(&database).assert_no_violation();
     assert_eq!(database.sql("PRAGMA integrity_check"), "ok", "{case:?}");
     (served, refused)
+}
+
+/// The control: without its record, an earlier copy is served.
+fn earlier_copy_lacks_writes() {
+    let (database, ledger) = (Database::temporary(), Ledger::default());
+    let (key, file) = (database.make_key(), database.file(FILES[0]));
+    let mut service = database.serve();
+    fs::copy(&file, database.file("copy")).unwrap();
+    assert_eq!(ledger.create_pet(&service, &key, "lost").status(), 201);
+    assert!(service.stop().success());
+    fs::rename(database.file("copy"), file).unwrap();
+    fs::write(database.file(FILES[3]), "unchecked").unwrap();
+    assert!(database.serve().stop().success());
+    assert!(ledger.compare(&database).violation().is_some());
 }
 
 /// Starts the service as a supervisor does. Fails if it refuses.

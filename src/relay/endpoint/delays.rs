@@ -45,7 +45,7 @@ struct Account {
     /// The last message tried. The next turn begins after it, so that messages that have not failed come first.
     resume_after: Option<MessageId>,
     messages: HashMap<MessageId, Delay>,
-    /// Whether the last attempt failed.
+    /// True if the last attempt failed.
     is_failing: bool,
 }
 

@@ -4,7 +4,7 @@
 //! file, the log damages it or hides all of its rows. Losing the log of a killed process loses acknowledged writes.
 //!
 //! A *generation* is a state of the file, and the log that continues it. Its number, which is random, is in the file's header
-//! (`user_version`). When SQLite may start the log anew, because the file has all of it, the writer first commits a new
+//! (`user_version`). When SQLite may restart the log, because the file has all of it, the writer first commits a new
 //! number and writes it back. The file therefore has the number only once it has the whole log before. The record in
 //! `petstore.lock` has the number and the salt of the log (sqlite.org/walformat.html, section 1), so that the next start can
 //! tell whether file and log belong together.
@@ -53,7 +53,7 @@ enum Log {
     Any,
     /// The file has everything.
     Empty,
-    /// The log has this salt, or the next one if it was started anew.
+    /// The log has this salt, or the next one if it was restarted.
     Salt(u32),
     /// The log has at least this commit, the last one of a process whose files were taken away.
     Until(LogEnd),
@@ -275,7 +275,7 @@ impl Log {
         let belongs = match self {
             Self::Any => true,
             Self::Empty => !has_content(path),
-            // SQLite adds 1 when it starts a log anew.
+            // SQLite adds 1 when it restarts a log.
             Self::Salt(salt) => word(16).is_some_and(|found| found.wrapping_sub(salt) <= 1),
             Self::Until(end) => word(8).is_some_and(|page_size| {
                 let last = LOG_HEADER + u64::from(end.frames - 1) * (FRAME_HEADER as u64 + u64::from(page_size));

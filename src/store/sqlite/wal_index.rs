@@ -16,7 +16,7 @@ use crate::store::{Result, StoreError};
 /// Size of one copy of the WAL-index header, in 32-bit words.
 const HEAD_WORDS: usize = 12;
 
-/// What is mapped, in bytes and in 32-bit words: both copies of the header, and the number of pages that were written back.
+/// The mapped memory, in bytes and in 32-bit words: both copies of the header, and the number of pages that were written back.
 const MAPPED_BYTES: usize = MAPPED_WORDS * 4;
 const MAPPED_WORDS: usize = 2 * HEAD_WORDS + 1;
 
@@ -103,7 +103,7 @@ impl WalIndex {
         version
     }
 
-    /// Returns whether the database file has all pages of the WAL, so that SQLite may start it anew (`nBackfill`).
+    /// Returns whether the database file has all pages of the WAL, so that SQLite may restart it (`nBackfill`).
     pub fn is_written_back(&self) -> bool {
         self.version().wal_pages() == self.head()[2 * HEAD_WORDS].load(Ordering::Relaxed)
     }

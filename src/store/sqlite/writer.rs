@@ -248,7 +248,7 @@ impl Writer {
         marked
     }
 
-    /// Starts a generation in a transaction if the log may start anew with it.
+    /// Starts a generation in a transaction if the log may restart with it.
     fn renew_if_written_back(&mut self, conn: &WriteConnection<'_>, checkpoint: &str) -> Result<()> {
         let Some(generations) = self.generations.clone().filter(|_| self.wal.index().is_written_back()) else {
             return Ok(());
