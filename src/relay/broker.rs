@@ -54,7 +54,7 @@ pub struct Published {
     pub has_delayed: bool,
     /// Set if messages are still in flight.
     pub has_in_flight: bool,
-    /// Where to continue, to skip messages. `None` after the last message.
+    /// Position at which to continue, to skip messages. `None` after the last message.
     pub next: Option<(AccountId, MessageId)>,
     /// Set at the end of a sweep that left messages for the next one.
     pub has_more: bool,
