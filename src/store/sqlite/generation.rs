@@ -11,7 +11,8 @@
 //!
 //! petstore never removes the log: see `connect`. Other programs, such as `sqlite3`, write it back and remove it with its index
 //! when they close the database of a killed process. The first transaction of a log, and one after each incomplete checkpoint,
-//! therefore changes the mark in the file's header (`application_id`). Without a log, a file that has the mark is complete.
+//! therefore changes the mark in the file's header (`application_id`). Without a log, a file that has the mark is complete. Until
+//! the transaction is durable, the record allows any log, and no write has been acknowledged.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -133,7 +134,7 @@ impl Generations {
     /// Allows any log, before something else than the writer changes the database.
     pub fn allow_any_log(&self, conn: &Connection) -> Result<()> {
         let number = number(conn)?;
-        self.write(Record { numbers: [number; 2], mark: number, log: Log::Any })
+        self.write(Record { numbers: [number; 2], mark: 0, log: Log::Any })
     }
 
     /// Writes the first record of a folder.
@@ -141,44 +142,45 @@ impl Generations {
         if self.record()?.is_some() { Ok(()) } else { self.allow_any_log(conn) }
     }
 
-    /// Starts a generation: commits a new number. Called in a transaction that can write, while the file has the whole log.
-    /// Returns the old number and the new one, which is to be written back.
-    pub fn start(&self, conn: &Connection) -> Result<[u32; 2]> {
+    /// Starts a generation: commits a new number, which is to be written back. Called in a transaction that can write, while the
+    /// file has the whole log.
+    pub fn start(&self, conn: &Connection) -> Result<()> {
         let numbers = [number(conn)?, new_number(conn)?];
-        self.write(Record { numbers, mark: numbers[1], log: Log::Any })?;
+        self.write(Record { numbers, mark: 0, log: Log::Any })?;
         conn.pragma_update(None, "user_version", numbers[1].cast_signed())?;
-        conn.execute_batch("COMMIT")?;
-        Ok(numbers)
+        Ok(conn.execute_batch("COMMIT")?)
     }
 
-    /// Records the started generation. Called in the first transaction of its log.
-    pub fn record_start(&self, conn: &Connection, numbers: [u32; 2], index: &WalIndex) -> Result<()> {
-        let [_, new] = numbers;
-        if number(conn)? != new {
-            // Another process has started a later one.
+    /// Returns the numbers of which the file has one. Called in a transaction that can write.
+    pub fn numbers(&self, conn: &Connection, index: &WalIndex) -> Result<[u32; 2]> {
+        let number = number(conn)?;
+        let record = self.record()?.filter(|record| record.numbers.contains(&number) && !index.is_written_back());
+        Ok(record.map_or([number; 2], |record| record.numbers))
+    }
+
+    /// Commits a new mark. Called in a transaction that can write. A kill or a power loss during the commit may leave the old
+    /// mark or the new one, so the record, which is written before, allows both.
+    pub fn mark(&self, conn: &Connection, numbers: [u32; 2]) -> Result<()> {
+        self.write(Record { numbers, mark: 0, log: Log::Any })?;
+        conn.pragma_update(None, "application_id", new_number(conn)?.cast_signed())?;
+        Ok(conn.execute_batch("COMMIT")?)
+    }
+
+    /// Records the file and the log as they are. Called in a transaction that can write, after the mark was committed or while
+    /// the log is empty.
+    pub fn record_log(&self, conn: &Connection, numbers: [u32; 2], index: &WalIndex) -> Result<()> {
+        if !numbers.contains(&number(conn)?) {
+            // Another process has started a later generation.
             return Ok(());
         }
-        conn.pragma_update(None, "application_id", new.cast_signed())?;
-        let log = beside(&self.data_dir.join(FILE), "-wal");
-        self.write(Record {
-            numbers: if index.is_written_back() { [new; 2] } else { numbers },
-            mark: new,
-            log: match index.log_end() {
-                LogEnd { frames: 0, .. } if has_content(&log) => Log::Any,
-                LogEnd { frames: 0, .. } => Log::Empty,
-                LogEnd { salts: [salt, _], .. } => Log::Salt(salt),
-            },
-        })
-    }
-
-    /// Changes the mark, because the file has a part of the log. Called in a transaction that can write, which it commits.
-    pub fn mark_incomplete_checkpoint(&self, conn: &Connection) -> Result<()> {
-        let mark = new_number(conn)?;
-        if let Some(record) = self.record()? {
-            self.write(Record { mark, ..record })?;
-            conn.pragma_update(None, "application_id", mark.cast_signed())?;
-        }
-        Ok(conn.execute_batch("COMMIT")?)
+        let path = beside(&self.data_dir.join(FILE), "-wal");
+        let log = match index.log_end() {
+            // It could not be truncated.
+            LogEnd { frames: 0, .. } if has_content(&path) => Log::Any,
+            LogEnd { frames: 0, .. } => Log::Empty,
+            LogEnd { salts: [salt, _], .. } => Log::Salt(salt),
+        };
+        self.write(Record { numbers, mark: header_word(conn, "application_id")?, log })
     }
 
     /// Keeps every process from starting until the log has the last commit of this one. Called once files were taken away.
@@ -233,7 +235,11 @@ fn new_number(conn: &Connection) -> Result<u32> {
 }
 
 fn number(conn: &Connection) -> Result<u32> {
-    Ok(conn.query_row("PRAGMA user_version", [], |row| row.get::<_, i32>(0))?.cast_unsigned())
+    header_word(conn, "user_version")
+}
+
+fn header_word(conn: &Connection, pragma: &str) -> Result<u32> {
+    Ok(conn.pragma_query_value(None, pragma, |row| row.get::<_, i32>(0))?.cast_unsigned())
 }
 
 impl Record {

@@ -165,11 +165,11 @@ impl Writer {
         }
         self.wal.checkpoint(conn, "PRAGMA wal_checkpoint(RESTART)")?;
         self.begin(conn)?;
-        let renewed = self.renew_if_written_back(conn, "PRAGMA wal_checkpoint(TRUNCATE)");
+        let emptied = self.start_generation(conn, "PRAGMA wal_checkpoint(TRUNCATE)");
         if !conn.is_autocommit() {
             conn.execute_batch("ROLLBACK")?;
         }
-        renewed
+        emptied
     }
 
     /// Closes the database after the last step, and reports how it ended.
@@ -241,29 +241,39 @@ impl Writer {
             return Ok(());
         };
         self.begin(conn)?;
-        let marked = generations.mark_incomplete_checkpoint(conn);
+        let marked = self.mark(conn, &generations);
         if !conn.is_autocommit() {
             conn.execute_batch("ROLLBACK")?;
         }
         marked
     }
 
-    /// Starts a generation in a transaction if the log may restart with it.
-    fn renew_if_written_back(&mut self, conn: &WriteConnection<'_>, checkpoint: &str) -> Result<()> {
+    /// Starts a generation if the log may restart with it. Called in a transaction that can write, and ends in another one.
+    fn start_generation(&mut self, conn: &WriteConnection<'_>, checkpoint: &str) -> Result<()> {
         let Some(generations) = self.generations.clone().filter(|_| self.wal.index().is_written_back()) else {
             return Ok(());
         };
-        let numbers = generations.start(conn)?;
+        generations.start(conn)?;
         self.wal.checkpoint(conn, checkpoint)?;
         self.begin(conn)?;
-        generations.record_start(conn, numbers, self.wal.index())
+        self.mark(conn, &generations)
+    }
+
+    /// Marks the log, unless it is empty, and records it. Called in a transaction that can write, and ends in another one.
+    fn mark(&mut self, conn: &WriteConnection<'_>, generations: &Generations) -> Result<()> {
+        let numbers = generations.numbers(conn, self.wal.index())?;
+        if !self.wal.is_empty() {
+            generations.mark(conn, numbers)?;
+            self.begin(conn)?;
+        }
+        generations.record_log(conn, numbers, self.wal.index())
     }
 
     fn commit(&mut self, conn: &WriteConnection<'_>, batch: &mut [Box<dyn AnyJob>]) -> Result<()> {
         self.begin(conn)?;
-        let renewed = self.renew_if_written_back(conn, "PRAGMA wal_checkpoint(RESTART)");
+        let started = self.start_generation(conn, "PRAGMA wal_checkpoint(RESTART)");
         let before = self.readers.current();
-        let run = renewed.and_then(|()| new_row::run(conn, batch));
+        let run = started.and_then(|()| new_row::run(conn, batch));
         // After another process's failed sync, the kernel may give us older pages. Few commits can be based on them, because
         // that process marks the failure at once.
         let checked = run.and_then(|()| self.files.check_changes());
