@@ -184,6 +184,10 @@ impl Disk {
         // A part may have been written before the failure.
         let done = if error.is_some() { self.random.below(bytes.len() as u64 + 1) as usize } else { bytes.len() };
         self.file(handle).write(offset, &bytes[..done]);
+        if error.is_some() {
+            // The writer looks at what a failed commit has left.
+            self.show_in_folder();
+        }
         self.changed(process)?;
         error.map_or(Ok(()), Err)
     }

@@ -11,8 +11,10 @@
 //!
 //! petstore never removes the log: see `connect`. Other programs, such as `sqlite3`, write it back and remove it with its index
 //! when they close the database of a killed process. The first transaction of a log, and one after each incomplete checkpoint,
-//! therefore changes the mark in the file's header (`application_id`). Without a log, a file that has the mark is complete. Until
-//! the transaction is durable, the record allows any log, and no write has been acknowledged.
+//! therefore changes the mark in the file's header (`application_id`). Without a log, a file that has the mark is complete.
+//!
+//! Until the first transaction of a log is durable, the record allows any log, and no write has been acknowledged. The same
+//! holds from a start to the first write, because another program may write before petstore does.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -122,6 +124,18 @@ fn read(lock: &Path) -> Result<String> {
     }
 }
 
+/// Allows a log that SQLite or another program begins before the writer does. Called before a database that was checked is
+/// opened.
+pub fn allow_new_log(lock: &File, data_dir: &Path) -> Result<()> {
+    let path = data_dir.join(LOCK);
+    match Record::parse(&read(&path)?, &path)? {
+        Some(record) if !has_content(&beside(&data_dir.join(FILE), "-wal")) => {
+            write(lock, Record { log: Log::Any, ..record }).map_err(unavailable(&path))
+        }
+        _ => Ok(()),
+    }
+}
+
 impl Generations {
     /// Takes over the record of a data directory. `None` if processes of an earlier version, which keep no record, have the
     /// database open.
@@ -145,7 +159,13 @@ impl Generations {
     /// Starts a generation: commits a new number, which is to be written back. Called in a transaction that can write, while the
     /// file has the whole log.
     pub fn start(&self, conn: &Connection) -> Result<()> {
-        let numbers = [number(conn)?, new_number(conn)?];
+        let number = number(conn)?;
+        // A power loss may bring back a commit whose sync failed.
+        let unfinished = self.record()?.map(|record| record.numbers).filter(|[old, new]| *old == number && new != old);
+        let numbers = match unfinished {
+            Some(numbers) => numbers,
+            None => [number, new_number(conn)?],
+        };
         self.write(Record { numbers, mark: 0, log: Log::Any })?;
         conn.pragma_update(None, "user_version", numbers[1].cast_signed())?;
         Ok(conn.execute_batch("COMMIT")?)

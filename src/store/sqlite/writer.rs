@@ -40,6 +40,8 @@ pub struct Writer {
     files: Arc<Files>,
     /// `None` if the store is not durable, or if processes of an earlier version use it, too.
     generations: Option<Arc<Generations>>,
+    /// Whether the log has been recorded by this process.
+    is_log_recorded: bool,
     wal: Wal,
     busy_timeout: Duration,
     /// The end of the last wait for another process, or of the last pause.
@@ -58,7 +60,9 @@ impl Writer {
         let (writes, queue) = WriteQueue::new(options.queue);
         let wal = Wal::new(wal_index, Arc::clone(&readers), options);
         let busy_timeout = options.busy_timeout;
-        (writes, Self { queue, readers, files, generations, wal, busy_timeout, turn_began: Instant::now() })
+        let turn_began = Instant::now();
+        let writer = Self { queue, readers, files, generations, is_log_recorded: false, wal, busy_timeout, turn_began };
+        (writes, writer)
     }
 
     /// Starts the thread that writes.
@@ -101,6 +105,7 @@ impl Writer {
             Err(RecvTimeoutError::Timeout) => {
                 self.readers.release_idle();
                 self.check_files()?;
+                self.record_log_if_idle(conn)?;
                 Ok(ControlFlow::Continue(()))
             }
         }
@@ -136,11 +141,7 @@ impl Writer {
             return Err(why);
         }
         if self.wal.checkpoint_if_due(conn).inspect_err(|_| self.files.mark_failed_sync())? {
-            self.mark_if_incomplete(conn).or_else(|error| match error {
-                StoreError::SyncFailed(why) => Err(why),
-                // The disk is full, or another process is writing.
-                _ => Ok(()),
-            })?;
+            self.mark_if_incomplete(conn)?;
         }
         if stop { self.stop(conn) } else { Ok(ControlFlow::Continue(())) }
     }
@@ -148,28 +149,18 @@ impl Writer {
     fn stop(&mut self, conn: &WriteConnection<'_>) -> std::result::Result<ControlFlow<()>, String> {
         self.check_files()?;
         self.readers.close();
-        match self.empty_log(conn) {
-            Err(StoreError::SyncFailed(why)) => {
-                self.files.mark_failed_sync();
-                Err(format!("the last checkpoint failed: {why}"))
-            }
-            // Otherwise commits are safe in the log.
-            _ => Ok(ControlFlow::Break(())),
+        // Leaves a database that is a single file and an empty log, unless other processes use it.
+        if let Some(generations) = self.generations.clone().filter(|generations| generations.was_alone) {
+            let emptied = self.wal.checkpoint(conn, "PRAGMA wal_checkpoint(RESTART)");
+            emptied
+                .inspect_err(|_| self.files.mark_failed_sync())
+                .map_err(|error| format!("the last checkpoint failed: {error}"))?;
+            self.in_own_transaction(conn, |writer| match writer.wal.is_empty() {
+                true => writer.mark(conn, &generations),
+                false => writer.start_generation(conn, "PRAGMA wal_checkpoint(TRUNCATE)"),
+            })?;
         }
-    }
-
-    /// Leaves a database that is a single file and an empty log, unless other processes use it.
-    fn empty_log(&mut self, conn: &WriteConnection<'_>) -> Result<()> {
-        if self.wal.is_empty() || !self.generations.as_ref().is_some_and(|generations| generations.was_alone) {
-            return Ok(());
-        }
-        self.wal.checkpoint(conn, "PRAGMA wal_checkpoint(RESTART)")?;
-        self.begin(conn)?;
-        let emptied = self.start_generation(conn, "PRAGMA wal_checkpoint(TRUNCATE)");
-        if !conn.is_autocommit() {
-            conn.execute_batch("ROLLBACK")?;
-        }
-        emptied
+        Ok(ControlFlow::Break(()))
     }
 
     /// Closes the database after the last step, and reports how it ended.
@@ -236,26 +227,53 @@ impl Writer {
     }
 
     /// Marks a checkpoint that readers have kept from writing everything back.
-    fn mark_if_incomplete(&mut self, conn: &WriteConnection<'_>) -> Result<()> {
-        let Some(generations) = self.generations.clone().filter(|_| !self.wal.index().is_written_back()) else {
-            return Ok(());
-        };
-        self.begin(conn)?;
-        let marked = self.mark(conn, &generations);
-        if !conn.is_autocommit() {
-            conn.execute_batch("ROLLBACK")?;
+    fn mark_if_incomplete(&mut self, conn: &WriteConnection<'_>) -> std::result::Result<(), String> {
+        match self.generations.clone() {
+            Some(generations) if !self.wal.index().is_written_back() => {
+                self.in_own_transaction(conn, |writer| writer.mark(conn, &generations))
+            }
+            _ => Ok(()),
         }
-        marked
     }
 
-    /// Starts a generation if the log may restart with it. Called in a transaction that can write, and ends in another one.
+    /// Records the log before another program may write to it.
+    fn record_log_if_idle(&mut self, conn: &WriteConnection<'_>) -> std::result::Result<(), String> {
+        if self.generations.is_none() || self.is_log_recorded {
+            return Ok(());
+        }
+        self.in_own_transaction(conn, |writer| writer.start_generation(conn, "PRAGMA wal_checkpoint(RESTART)"))
+    }
+
+    /// Runs `work`, which need not succeed, in a transaction. An error is fatal to the process.
+    fn in_own_transaction(
+        &mut self,
+        conn: &WriteConnection<'_>,
+        work: impl FnOnce(&mut Self) -> Result<()>,
+    ) -> std::result::Result<(), String> {
+        let worked = self.begin(conn).and_then(|()| work(self));
+        let rolled_back = if conn.is_autocommit() { Ok(()) } else { conn.execute_batch("ROLLBACK") };
+        match worked {
+            Err(StoreError::SyncFailed(why)) => {
+                self.files.mark_failed_sync();
+                Err(format!("a sync failed: {why}"))
+            }
+            // The disk is full, or another process is writing.
+            _ => rolled_back.map_err(|error| error.to_string()),
+        }
+    }
+
+    /// Starts a generation if the log may restart with it, and records a log that another program or process has begun. Called in
+    /// a transaction that can write, and ends in another one.
     fn start_generation(&mut self, conn: &WriteConnection<'_>, checkpoint: &str) -> Result<()> {
-        let Some(generations) = self.generations.clone().filter(|_| self.wal.index().is_written_back()) else {
+        let is_written_back = self.wal.index().is_written_back();
+        let Some(generations) = self.generations.clone().filter(|_| is_written_back || !self.is_log_recorded) else {
             return Ok(());
         };
-        generations.start(conn)?;
-        self.wal.checkpoint(conn, checkpoint)?;
-        self.begin(conn)?;
+        if is_written_back {
+            generations.start(conn)?;
+            self.wal.checkpoint(conn, checkpoint)?;
+            self.begin(conn)?;
+        }
         self.mark(conn, &generations)
     }
 
@@ -266,7 +284,9 @@ impl Writer {
             generations.mark(conn, numbers)?;
             self.begin(conn)?;
         }
-        generations.record_log(conn, numbers, self.wal.index())
+        generations.record_log(conn, numbers, self.wal.index())?;
+        self.is_log_recorded = true;
+        Ok(())
     }
 
     fn commit(&mut self, conn: &WriteConnection<'_>, batch: &mut [Box<dyn AnyJob>]) -> Result<()> {
