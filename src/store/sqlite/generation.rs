@@ -47,6 +47,8 @@ struct Record {
     /// The file has one of these numbers: while one replaces the other, either of them.
     numbers: [u32; 2],
     mark: u32,
+    /// The salt of the last log that is known, or 0. SQLite adds 1 when it restarts the log.
+    salt: u32,
     log: Log,
 }
 
@@ -54,10 +56,10 @@ struct Record {
 enum Log {
     /// A new generation is being started.
     Any,
-    /// The file has everything.
+    /// The file has everything. A power loss may undo the truncation of the log.
     Empty,
-    /// The log has this salt, or the next one if it was restarted.
-    Salt(u32),
+    /// The log has the salt.
+    Known,
     /// The log has at least this commit, the last one of a process whose files were taken away.
     Until(LogEnd),
 }
@@ -95,7 +97,7 @@ pub fn check(data_dir: &Path) -> Result<()> {
         }
         // Another program has written the log back.
         Some(record) if record.mark == mark && !log.exists() && !index.exists() => Ok(()),
-        Some(record) => record.log.check(&log),
+        Some(record) => record.check_log(&log),
     }
 }
 
@@ -147,8 +149,12 @@ impl Generations {
 
     /// Allows any log, before something else than the writer changes the database.
     pub fn allow_any_log(&self, conn: &Connection) -> Result<()> {
-        let number = number(conn)?;
-        self.write(Record { numbers: [number; 2], mark: 0, log: Log::Any })
+        self.allow_log_of([number(conn)?; 2])
+    }
+
+    fn allow_log_of(&self, numbers: [u32; 2]) -> Result<()> {
+        let salt = self.record()?.map_or(0, |record| record.salt);
+        self.write(Record { numbers, mark: 0, salt, log: Log::Any })
     }
 
     /// Writes the first record of a folder.
@@ -166,7 +172,7 @@ impl Generations {
             Some(numbers) => numbers,
             None => [number, new_number(conn)?],
         };
-        self.write(Record { numbers, mark: 0, log: Log::Any })?;
+        self.allow_log_of(numbers)?;
         conn.pragma_update(None, "user_version", numbers[1].cast_signed())?;
         Ok(conn.execute_batch("COMMIT")?)
     }
@@ -181,7 +187,7 @@ impl Generations {
     /// Commits a new mark. Called in a transaction that can write. A kill or a power loss during the commit may leave the old
     /// mark or the new one, so the record, which is written before, allows both.
     pub fn mark(&self, conn: &Connection, numbers: [u32; 2]) -> Result<()> {
-        self.write(Record { numbers, mark: 0, log: Log::Any })?;
+        self.allow_log_of(numbers)?;
         conn.pragma_update(None, "application_id", new_number(conn)?.cast_signed())?;
         Ok(conn.execute_batch("COMMIT")?)
     }
@@ -193,14 +199,14 @@ impl Generations {
             // Another process has started a later generation.
             return Ok(());
         }
-        let path = beside(&self.data_dir.join(FILE), "-wal");
-        let log = match index.log_end() {
-            // It could not be truncated.
-            LogEnd { frames: 0, .. } if has_content(&path) => Log::Any,
-            LogEnd { frames: 0, .. } => Log::Empty,
-            LogEnd { salts: [salt, _], .. } => Log::Salt(salt),
+        let (end, last) = (index.log_end(), self.record()?.map_or(0, |record| record.salt));
+        let (log, salt) = match end.frames {
+            // What a failed commit has left could not be truncated.
+            0 if has_content(&beside(&self.data_dir.join(FILE), "-wal")) => (Log::Any, last),
+            0 => (Log::Empty, last),
+            _ => (Log::Known, end.salts[0]),
         };
-        self.write(Record { numbers, mark: header_word(conn, "application_id")?, log })
+        self.write(Record { numbers, mark: header_word(conn, "application_id")?, salt, log })
     }
 
     /// Keeps every process from starting until the log has the last commit of this one. Called once files were taken away.
@@ -236,12 +242,12 @@ fn write(lock: &File, record: Record) -> io::Result<()> {
     let log = match record.log {
         Log::Any => "any".to_owned(),
         Log::Empty => "empty".to_owned(),
-        Log::Salt(salt) => format!("salt {salt:08x}"),
+        Log::Known => "known".to_owned(),
         Log::Until(LogEnd { frames, salts, checksum }) => {
             format!("until {frames:08x} {:08x} {:08x} {:08x} {:08x}", salts[0], salts[1], checksum[0], checksum[1])
         }
     };
-    write_line(lock, &format!("file {old:08x} {new:08x} mark {:08x} log {log}", record.mark))
+    write_line(lock, &format!("file {old:08x} {new:08x} mark {:08x} salt {:08x} log {log}", record.mark, record.salt))
 }
 
 fn write_line(lock: &File, line: &str) -> io::Result<()> {
@@ -274,36 +280,34 @@ impl Record {
 
     fn of_words(words: &[&str]) -> Option<Self> {
         let hex = |word: &str| u32::from_str_radix(word, 16).ok();
-        let &["file", old, new, "mark", mark, "log", ref log @ ..] = words else { return None };
+        let &["file", old, new, "mark", mark, "salt", salt, "log", ref log @ ..] = words else { return None };
         let log = match *log {
             ["any"] => Log::Any,
             ["empty"] => Log::Empty,
-            ["salt", salt] => Log::Salt(hex(salt)?),
-            ["until", frames, salt, second, checksum, rest] => Log::Until(LogEnd {
+            ["known"] => Log::Known,
+            ["until", frames, first, second, checksum, rest] => Log::Until(LogEnd {
                 frames: hex(frames)?,
-                salts: [hex(salt)?, hex(second)?],
+                salts: [hex(first)?, hex(second)?],
                 checksum: [hex(checksum)?, hex(rest)?],
             }),
             _ => return None,
         };
-        Some(Self { numbers: [hex(old)?, hex(new)?], mark: hex(mark)?, log })
+        Some(Self { numbers: [hex(old)?, hex(new)?], mark: hex(mark)?, salt: hex(salt)?, log })
     }
-}
 
-impl Log {
     /// Fails unless the log belongs to the record.
-    fn check(self, path: &Path) -> Result<()> {
+    fn check_log(self, path: &Path) -> Result<()> {
         let log = match File::open(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => None,
             opened => Some(opened.map_err(unavailable(path))?),
         };
         let word = |offset| log.as_ref().and_then(|log| word_at(log, offset).ok());
-        let belongs = match self {
-            Self::Any => true,
-            Self::Empty => !has_content(path),
-            // SQLite adds 1 when it restarts a log.
-            Self::Salt(salt) => word(16).is_some_and(|found| found.wrapping_sub(salt) <= 1),
-            Self::Until(end) => word(8).is_some_and(|page_size| {
+        let has_salt = word(16).is_some_and(|found| found.wrapping_sub(self.salt) <= 1);
+        let belongs = match self.log {
+            Log::Any => true,
+            Log::Empty => has_salt || !has_content(path),
+            Log::Known => has_salt,
+            Log::Until(end) => word(8).is_some_and(|page_size| {
                 let last = LOG_HEADER + u64::from(end.frames - 1) * (FRAME_HEADER as u64 + u64::from(page_size));
                 let words = [8, 12, 16, 20].map(|offset| word(last + offset));
                 words == [end.salts[0], end.salts[1], end.checksum[0], end.checksum[1]].map(Some)
