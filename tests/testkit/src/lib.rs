@@ -3,6 +3,7 @@
 //! The crate does not depend on petstore, so a change in `src/` does not rebuild it. The service that runs inside a test
 //! process is `tests/service`.
 
+pub mod bridge;
 mod client;
 pub mod console;
 mod database;
@@ -22,6 +23,7 @@ pub mod trial;
 mod wait;
 pub mod writers;
 
+pub use bridge::Bridge;
 pub use client::{
     Connection, Request, Response, fields, new_message, new_pet, pet_with_all_fields, raw, read_response,
     read_response_from, read_to_end,
