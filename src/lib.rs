@@ -1,7 +1,7 @@
 //! An animal store as an HTTP and JSON service.
 //!
 //! Reading order: `domain` (values and rules), `store` (both databases), `representation` (the JSON of the API), `http`
-//! (the API), `console` (pages), `server` (connections), `relay` (messages to NATS or a web server), `telemetry` (log,
+//! (the API), `console` (pages), `server` (connections), `relay` (messages to a web server), `telemetry` (log,
 //! metrics, traces), `tls` (both ends), `workers` (the runtime of the store), `config`, `app` (composes the program) and
 //! `cli` (commands).
 

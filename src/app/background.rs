@@ -12,7 +12,7 @@ use super::expiry::delete_expired;
 use crate::clock::Clock;
 use crate::config::{Addresses, ServiceSettings};
 use crate::http::Api;
-use crate::relay::{self, Relay, Target};
+use crate::relay::{self, Endpoint, Relay};
 use crate::server::Tls;
 use crate::store::Store;
 use crate::telemetry::traces::{self, Exporting, Tracer};
@@ -65,10 +65,14 @@ pub fn start_backups(settings: &ServiceSettings, store: &Arc<Store>) -> std::io:
     Backups::start(schedule, Arc::clone(store), Clock::System).map(Some)
 }
 
-/// Starts the relay if a broker or endpoint is configured.
-pub fn start_relay(target: Option<Target>, settings: &ServiceSettings, api: &Api) -> std::io::Result<Option<Relay>> {
-    let Some(target) = target else { return Ok(None) };
+/// Starts the relay if a web server is configured.
+pub fn start_relay(
+    endpoint: Option<Endpoint>,
+    settings: &ServiceSettings,
+    api: &Api,
+) -> std::io::Result<Option<Relay>> {
+    let Some(endpoint) = endpoint else { return Ok(None) };
     let status = Arc::<relay::Status>::default();
     api.relay_by(Arc::clone(&status));
-    Relay::start(target, settings.relay_retention, Arc::clone(&api.store), Clock::System, status).map(Some)
+    Relay::start(endpoint, settings.relay_retention, Arc::clone(&api.store), Clock::System, status).map(Some)
 }

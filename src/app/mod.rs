@@ -23,7 +23,7 @@ use crate::config::{Addresses, Registration, ServiceSettings, plaintext_check};
 use crate::console::Console;
 use crate::domain::Deployment;
 use crate::http::{Api, ListenerService};
-use crate::relay::{Relay, Target};
+use crate::relay::{Endpoint, Relay};
 use crate::server::{self, Access, Limits, Stop, Tls};
 use crate::store::Store;
 use crate::telemetry::traces::Exporting;
@@ -143,7 +143,7 @@ pub async fn start(
     ready: impl AsyncFnOnce(&Addresses, Option<SocketAddr>) -> Result<()>,
 ) -> Result<Started> {
     let (signals, log_level) = (Signals::listen()?, LogLevelSignals::listen()?);
-    let (tls, target, passed, settings) = prepare(settings)?;
+    let (tls, endpoint, passed, settings) = prepare(settings)?;
     let settings = &settings;
     for warning in plaintext_check::check(settings, store.deployment())? {
         tracing::warn!("{warning}");
@@ -164,7 +164,7 @@ pub async fn start(
     let operations = listeners::bound(sockets.operations.as_ref());
     ready(&addresses, operations).await?;
     let backups = background::start_backups(settings, &store)?;
-    let relay = background::start_relay(target, settings, &app.api)?;
+    let relay = background::start_relay(endpoint, settings, &app.api)?;
     let (tracer, traces) = background::start_traces(&addresses, &store).unzip();
     let listeners = sockets
         .serving(&app)
@@ -211,12 +211,12 @@ impl Started {
 }
 
 /// Loads what the settings name. Returns the sockets that the supervisor has passed, and the settings with their addresses.
-fn prepare(settings: &ServiceSettings) -> Result<(Option<Tls>, Option<Target>, PassedSockets, ServiceSettings)> {
+fn prepare(settings: &ServiceSettings) -> Result<(Option<Tls>, Option<Endpoint>, PassedSockets, ServiceSettings)> {
     let tls = settings.certificate()?.map(|(certificate, key)| Tls::load(certificate, key)).transpose()?;
-    let target = Target::load(settings.relay.as_ref(), settings.relay_secret_file.as_deref())?;
+    let endpoint = Endpoint::load(settings.relay.as_ref(), settings.relay_secret_file.as_deref())?;
     let passed = passed_sockets()?;
     let settings = listeners::at_passed_addresses(settings, &passed)?;
-    Ok((tls, target, passed, settings))
+    Ok((tls, endpoint, passed, settings))
 }
 
 fn limits(settings: &ServiceSettings) -> Limits {

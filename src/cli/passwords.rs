@@ -40,7 +40,7 @@ mod tests {
         for (text, shown) in [
             ("postgres://u:s3cret@h/db: No such file", "postgres://u:[hidden]@h/db: No such file"),
             ("no postgres:/u:s3:c/r@et@h/db, no", "no postgres:/u:[hidden]@h/db, no"),
-            ("'nats://s3cret@h' 'https://a:b@h'\n", "'nats://[hidden]@h' 'https://a:[hidden]@h'\n"),
+            ("'http://s3cret@h' 'https://a:b@h'\n", "'http://[hidden]@h' 'https://a:[hidden]@h'\n"),
             ("postgresql://u@h/db?password=s3cret&a=b", "postgresql://u@h/db?password=[hidden]&a=b"),
             ("'postgres://h/db?sslpassword=s3cret' is", "'postgres://h/db?sslpassword=[hidden]' is"),
             ("postgres://h/db?password=s3cret", "postgres://h/db?password=[hidden]"),

@@ -138,8 +138,7 @@ pub struct ServiceSettings {
     /// Folder of these backups [default: backups in the data directory]
     #[arg(long, value_name = "DIR", env = "PETSTORE_BACKUP_DIR")]
     pub backup_dir: Option<PathBuf>,
-    /// Broker or web server that gets the messages: https://HOST/PATH of a web server, or
-    /// nats://USER:PASSWORD@HOST:PORT of NATS (tls:// for TLS; several HOST:PORT, separated by commas, are tried in order)
+    /// Web server that gets the messages, as https://HOST/PATH; a bridge publishes them to a broker (docs/relay.md)
     /// [default: messages stay queued in the database]
     #[arg(long, value_name = "URL", env = "PETSTORE_RELAY", value_parser = RELAY_URL)]
     pub relay: Option<RelayUrl>,

@@ -1,4 +1,4 @@
-//! The message outbox. A message is queued until the broker or endpoint has acknowledged it; then it is sent.
+//! The message outbox. A message is queued until the web server of the relay has acknowledged it; then it is sent.
 
 use super::{AccountId, Email, Message, Timestamp};
 
@@ -7,7 +7,7 @@ use super::{AccountId, Email, Message, Timestamp};
 pub struct MessageRecord {
     pub message: Message,
     pub account: Email,
-    /// When the broker or endpoint acknowledged the message. `None` while it is queued.
+    /// When the web server acknowledged the message. `None` while it is queued.
     pub sent_at: Option<Timestamp>,
 }
 

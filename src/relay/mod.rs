@@ -1,17 +1,18 @@
-//! The relay: publishes queued messages from the database to a NATS JetStream stream or a web server, at least once.
+//! The relay: delivers queued messages from the database to a web server, at least once.
 //!
-//! A message is marked as sent only after the broker or endpoint has acknowledged it. If the process is killed in between,
+//! A message is marked as sent only after the web server has acknowledged it. If the process is killed in between,
 //! the message is sent again, and the receiver recognizes it by its id. Of all processes on a database, one is the active
 //! relay: it holds a lease that ends with its connection.
 
 mod broker;
+mod delays;
+mod deliveries;
 mod endpoint;
-mod nats;
 mod outage;
 mod relaying;
 mod retention;
+mod secrets;
 mod status;
-mod target;
 mod url;
 
 use std::io;
@@ -26,10 +27,11 @@ use tokio::time::timeout;
 use crate::clock::Clock;
 use crate::store::Store;
 pub use broker::{Broker, Published, Stream};
-pub use endpoint::{Delays, Deliveries, Failure, Receiver};
+pub use delays::Delays;
+pub use deliveries::{Deliveries, Failure, Receiver};
+pub use endpoint::Endpoint;
 pub use relaying::run;
 pub use status::Status;
-pub use target::Target;
 pub use url::RelayUrl;
 
 /// Maximum time that a shutdown waits for the relay.
@@ -44,27 +46,22 @@ pub struct Relay {
 impl Relay {
     /// Must be called within the runtime that will run the relay. Fails if SIGHUP cannot be handled.
     pub fn start(
-        target: Target,
+        endpoint: Endpoint,
         retention: Duration,
         store: Arc<Store>,
         clock: Clock,
         status: Arc<Status>,
     ) -> io::Result<Self> {
         let (stop, stopped) = watch::channel(false);
-        let running = match target {
-            Target::Nats(url) => tokio::spawn(run(url, retention, store, clock, status, stopped)),
-            Target::Endpoint(endpoint) => {
-                // Registered here, because SIGHUP ends a process that does not handle it.
-                let reloading = endpoint.secrets().follow(signal(SignalKind::hangup())?);
-                let relaying = run(endpoint, retention, store, clock, status, stopped);
-                tokio::spawn(async {
-                    tokio::select! {
-                        () = relaying => {}
-                        () = reloading => {}
-                    }
-                })
+        // Registered here, because SIGHUP ends a process that does not handle it.
+        let reloading = endpoint.secrets().follow(signal(SignalKind::hangup())?);
+        let relaying = run(endpoint, retention, store, clock, status, stopped);
+        let running = tokio::spawn(async {
+            tokio::select! {
+                () = relaying => {}
+                () = reloading => {}
             }
-        };
+        });
         Ok(Self { stop, running })
     }
 

@@ -61,17 +61,17 @@ impl Status {
             .sample(&[], u8::from(self.is_active()));
         out.gauge(
             "petstore_messages_waiting",
-            "Messages not yet acknowledged by the broker or endpoint, counted up to 10,000.",
+            "Messages not yet acknowledged by the web server, counted up to 10,000.",
         )
         .sample(&[], self.queued.load(Ordering::Relaxed));
-        out.counter("petstore_messages_relayed_total", "Messages acknowledged by the broker or endpoint.")
+        out.counter("petstore_messages_relayed_total", "Messages acknowledged by the web server.")
             .sample(&[], self.relayed.get());
         out.counter("petstore_relay_failures_total", "Failed rounds of relaying, each of one or more messages.")
             .sample(&[], self.failures.get());
         let last = self.last_acknowledged.load(Ordering::Relaxed) as f64 / 1_000.0;
         out.gauge(
             "petstore_relay_last_acknowledgement_timestamp_seconds",
-            "Time of the last acknowledgement by the broker or endpoint, in seconds since 1970; 0 before the first.",
+            "Time of the last acknowledgement by the web server, in seconds since 1970; 0 before the first.",
         )
         .sample(&[], last);
     }

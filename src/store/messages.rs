@@ -107,7 +107,7 @@ impl Store {
         dispatch!(self, db => db.count_unsent_messages(up_to).await)
     }
 
-    /// Records that the broker or endpoint has acknowledged these messages.
+    /// Records that the web server has acknowledged these messages.
     pub async fn mark_messages_sent(&self, messages: Vec<(AccountId, MessageId)>, now: Timestamp) -> Result<()> {
         dispatch!(self, db => db.mark_messages_sent(messages, now).await)
     }

@@ -72,7 +72,7 @@ fn settings_have_a_flag_a_variable_and_a_key() {
         ("backup-every", "2h"),
         ("backup-keep", "3"),
         ("backup-dir", "kept"),
-        ("relay", "nats://broker:4222"),
+        ("relay", "https://shop.example/hook"),
         ("relay-secret-file", "secrets"),
         ("relay-allow-plaintext", "true"),
         ("relay-retention", "30d"),

@@ -13,9 +13,9 @@ use testkit::{Folder, Server, Signal};
 use crate::shell::{Ran, paste};
 
 /// Reasons not to run a block: it needs something that a quickstart on one machine does not have, or another test runs it.
-const NOT_RUN: [&str; 8] = [
+const NOT_RUN: [&str; 7] = [
     "builds petstore", "serves until it is stopped", "needs systemd", "needs containers", "needs a cluster",
-    "needs NATS", "needs values of yours", "runs in tests/contract",
+    "needs values of yours", "runs in tests/contract",
 ];
 
 /// Reasons to run a block on the first start only: it creates something that exists afterwards.

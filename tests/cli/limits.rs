@@ -72,22 +72,22 @@ const LIMITS: &str = r#"
     new keys of an account in the console | 60, then one every 10 s → 429 |
         console/throttle.rs | NEW_KEYS: TokenBucket = TokenBucket { capacity: 60, refill: 10_000 };
     hashes that wait or run | 32 → 503 | console/password_hasher.rs | PLACES: usize = 32;
-    requests to a web server at once | 16 | relay/endpoint/deliveries.rs | AT_ONCE: usize = 16;
+    requests to a web server at once | 16 | relay/deliveries.rs | AT_ONCE: usize = 16;
     requests with messages of one account at once, while others have messages | 8; 1 after a failure |
-        relay/endpoint/deliveries.rs | AT_ONCE_OF_ACCOUNT: usize = AT_ONCE / 2;
+        relay/deliveries.rs | AT_ONCE_OF_ACCOUNT: usize = AT_ONCE / 2;
     response of a web server that is read | 64 KiB of head, 8 KiB of body → the connection is closed |
         http_client.rs | MAX_HEAD: u64 = 64 << 10;
     response of a web server | 10 s → counts as a failure |
-        relay/endpoint/mod.rs | TIMEOUT: Duration = Duration::from_secs(10);
+        relay/endpoint.rs | TIMEOUT: Duration = Duration::from_secs(10);
     pause of a web server | 5 min |
-        relay/endpoint/delays.rs | PAUSE: Range = (Duration::from_secs(2), Duration::from_mins(5));
+        relay/delays.rs | PAUSE: Range = (Duration::from_secs(2), Duration::from_mins(5));
     pause that it asks for (`Retry-After`) | 1 h |
-        relay/endpoint/delays.rs | DEMANDED: Range = (Duration::from_secs(1), Duration::from_hours(1));
+        relay/delays.rs | DEMANDED: Range = (Duration::from_secs(1), Duration::from_hours(1));
     delay of a rejected message | 1 h |
-        relay/endpoint/delays.rs | DELAY: Range = (Duration::from_mins(2), Duration::from_hours(1));
-    delayed messages | 4,096 → others are tried again sooner | relay/endpoint/delays.rs | CAPACITY: usize = 4_096;
+        relay/delays.rs | DELAY: Range = (Duration::from_mins(2), Duration::from_hours(1));
+    delayed messages | 4,096 → others are tried again sooner | relay/delays.rs | CAPACITY: usize = 4_096;
     delayed messages of one account | 256 → the account is paused for 1 s to 2 s |
-        relay/endpoint/delays.rs | ACCOUNT_CAPACITY: usize = 256;
+        relay/delays.rs | ACCOUNT_CAPACITY: usize = 256;
     relay that hangs or is cut off (PostgreSQL) | 30 s → another process relays |
         store/postgres/outbox.rs | SET idle_session_timeout = '30s'
 "#;

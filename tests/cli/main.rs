@@ -35,4 +35,3 @@ mod stalled_log;
 mod systemd;
 mod tls;
 mod usage;
-mod webhooks;

@@ -42,6 +42,7 @@ impl Machine {
         let ports = [free_port(), free_port(), free_port()];
         let [store, messages, ops] = ports.map(|port| format!("\"127.0.0.1:{port}\""));
         let listeners = format!("listen = {store}\nmessages-listen = {messages}\nops-listen = {ops}\n");
+        folder.write("relay-secrets", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw");
         folder.write("petstore.toml", format!("data-dir = \"data\"\n{listeners}{settings}"));
         std::fs::create_dir(folder.path("bin")).unwrap();
         for (name, text) in [("sudo", SUDO), ("systemctl", SYSTEMCTL), ("journalctl", JOURNALCTL)] {
@@ -88,7 +89,8 @@ fn outcome<'a>(ran: &'a [(String, Ran)], beginning: &str) -> &'a Ran {
 #[test]
 fn procedures_of_the_runbook_work() {
     // Nothing listens there, so messages wait.
-    let mut machine = Machine::new(Folder::new(), "relay = \"nats://127.0.0.1:1\"\n");
+    let mut machine =
+        Machine::new(Folder::new(), "relay = \"http://127.0.0.1:1/\"\nrelay-secret-file = \"relay-secrets\"\n");
     machine.follow("# Runbook", &[]);
     machine.type_in("petstore account create ada@example.com --password-stdin");
     machine.type_in("petstore key create --account ada@example.com --name leaked > key");

@@ -528,9 +528,9 @@ ROWS = (
     Suite(
         NUMBER=39,
         PROMISE="nothing outside the process can stall it",
-        FAULT="stalled outputs, collector, broker, PostgreSQL, resolver, mounts, disk",
+        FAULT="stalled outputs, collector, receiver of messages, PostgreSQL, resolver, mounts, disk",
         FIGURE="20 rounds beside each of 14 blocked neighbours (stderr, stdout, the pipe of an export, the supervisor's socket; "
-        "a collector, a broker and PostgreSQL that are silent, and names of them that are not resolved; certificates on a "
+        "a collector, a receiver of messages and PostgreSQL that are silent, and names of them that are not resolved; certificates on a "
         "mount that hangs): health checks and metrics respond within 1 s, requests succeed unless the "
         "database is blocked, SIGTERM ends the process within 17 s; also a start beside certificates on a mount that hangs; "
         "also calls on the database's files that do not return, as on a frozen file system, until all workers are blocked, with "
@@ -572,9 +572,9 @@ ROWS = (
         FAULT="simulated power failures, kills, failing I/O and stepped clocks",
         FIGURE="100,000 seeds, each a simulation on one thread, in simulated time, of the store, its writer, the relay, the rate "
         "limits and the key cache of one or two processes: power failures, kills within a change, failing reads and writes, "
-        "failing syncs (unless another program has the database open), a full disk, a broker that loses messages, stepped "
+        "failing syncs (unless another program has the database open), a full disk, a web server that loses messages, stepped "
         "clocks. Acknowledged and read rows survive, at most one effect per idempotency key, ids are not reused, every "
-        "acknowledged message reaches the stream, no period has more requests than the limit allows, a revoked key is rejected "
+        "acknowledged message reaches the web server, no period has more requests than the limit allows, a revoked key is rejected "
         "within 255 ms, `integrity_check` ok, recovery without help",
         CONTROL="eight planted bugs, such as a response before the commit, are each found within 100 seeds; the same seed "
         "gives the same trace",

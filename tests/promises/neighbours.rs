@@ -13,8 +13,9 @@ use std::sync::OnceLock;
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, fcntl_getfl, fcntl_setfl, mknodat};
 use rustix::io::ioctl_fionread;
+use tempfile::TempDir;
 use testkit::postgres::query;
-use testkit::{Certificate, Database, NatsServer, PostgresServer, Process, Shop, Signal, TIMEOUT, within};
+use testkit::{Certificate, Database, Endpoint, PostgresServer, Process, Shop, Signal, TIMEOUT, within};
 
 use crate::blocked::Service;
 use crate::network::Network;
@@ -31,9 +32,9 @@ pub const ALL: [(&str, Start); 14] = [
     ("the collector", collector),
     ("the collector's name", name_of_collector),
     ("the certificate of the collector's authority", authority_of_collector),
-    ("the broker", broker),
-    ("the connected broker", connected_broker),
-    ("the broker's name", name_of_broker),
+    ("the receiver of messages", receiver),
+    ("the connected receiver of messages", connected_receiver),
+    ("the receiver's name", name_of_receiver),
     ("PostgreSQL", postgres),
     ("the name of one of PostgreSQL's hosts", name_of_postgres),
     ("the certificate", certificate),
@@ -119,29 +120,43 @@ fn authority_of_collector() -> Service {
     service
 }
 
-/// The broker accepts connections and does not respond.
-fn broker() -> Service {
+/// The web server that receives messages accepts connections and does not respond.
+fn receiver() -> Service {
     let (address, has_client) = silent_server();
-    let mut service = serve(&Database::temporary(), &format!("--relay nats://{address}"), |_| {});
+    let (folder, relay) = relay_to(&format!("http://{address}/"));
+    let mut service = serve(&Database::temporary(), &relay, |_| {});
     service.is_blocked = has_client;
+    service.kept = Box::new(folder);
     service
 }
 
-/// The broker stops responding while it is connected.
-fn connected_broker() -> Service {
-    let broker = NatsServer::start();
-    let network = Network::to(broker.port());
+/// The web server stops responding while it is connected.
+fn connected_receiver() -> Service {
+    let endpoint = Endpoint::acknowledging();
+    let network = Network::to(endpoint.address.port());
     let database = Database::temporary();
-    let mut service = serve(&database, &format!("--relay nats://127.0.0.1:{}", network.port()), |_| {});
+    let (folder, relay) = relay_to(&format!("http://127.0.0.1:{}/", network.port()));
+    let mut service = serve(&database, &relay, |_| {});
     service.work();
     within(TIMEOUT, "relaying", || database.sql("SELECT count(*) FROM messages WHERE sent_at IS NULL") == "0");
     network.silence(true);
-    service.kept = Box::new((broker, network));
+    service.kept = Box::new((endpoint, network, folder));
     service
 }
 
-fn name_of_broker() -> Service {
-    with_hanging_names(&Database::temporary(), "--relay nats://broker.test", |_| {})
+fn name_of_receiver() -> Service {
+    let (folder, relay) = relay_to("https://receiver.test/");
+    let mut service = with_hanging_names(&Database::temporary(), &relay, |_| {});
+    service.kept = Box::new((service.kept, folder));
+    service
+}
+
+/// Flags of a relay to `url`, and the folder of its secrets.
+fn relay_to(url: &str) -> (TempDir, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let secrets = folder.path().join("secrets");
+    fs::write(&secrets, "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap();
+    (folder, format!("--relay {url} --relay-secret-file {}", secrets.display()))
 }
 
 fn postgres() -> Service {

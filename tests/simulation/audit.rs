@@ -1,4 +1,4 @@
-//! Compares the final database and the stream with what clients were told.
+//! Compares the final database and the web server's messages with what clients were told.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ pub fn audit(world: &World) -> Checked {
     expect(integrity == "ok", || integrity.clone())?;
     animals(&conn, &ledger)?;
     orders(&conn, &ledger)?;
-    messages(&conn, &ledger, &world.nats.lock().unwrap().stream)?;
+    messages(&conn, &ledger, &world.web_server.ids())?;
     revocations(&conn, &ledger)
 }
 
@@ -68,17 +68,17 @@ fn orders(conn: &Connection, ledger: &Ledger) -> Checked {
     Ok(())
 }
 
-fn messages(conn: &Connection, ledger: &Ledger, stream: &BTreeMap<String, Vec<MessageId>>) -> Checked {
+fn messages(conn: &Connection, ledger: &Ledger, received: &BTreeMap<String, Vec<MessageId>>) -> Checked {
     for (tag, id) in &ledger.messages {
-        let ids = stream.get(&tag.to_string());
-        expect(ids.is_some_and(|ids| ids.contains(id)), || format!("message {tag} is not in the stream: {ids:?}"))?;
+        let ids = received.get(&tag.to_string());
+        expect(ids.is_some_and(|ids| ids.contains(id)), || format!("message {tag} has not arrived: {ids:?}"))?;
     }
-    for (text, ids) in stream {
+    for (text, ids) in received {
         expect(ids.len() == 1, || format!("request {text} sent {} messages", ids.len()))?;
     }
     let sql = "SELECT message FROM messages WHERE sent_at IS NOT NULL";
     for text in rows(conn, sql, |row| row.get::<_, String>(0))? {
-        expect(stream.contains_key(&text), || format!("message {text} is marked as sent and not in the stream"))?;
+        expect(received.contains_key(&text), || format!("message {text} is marked as sent and has not arrived"))?;
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ pub enum Bug {
     RetryWithoutKey,
     /// The greatest animal is deleted, so the next one gets its id.
     DeletedAnimal,
-    /// Retention deletes old messages that the broker has not acknowledged.
+    /// Retention deletes old messages that the web server has not acknowledged.
     RetentionOfUnsent,
     /// Messages are marked as sent although their acknowledgement did not arrive.
     SentWithoutAcknowledgement,

@@ -33,8 +33,7 @@ pub async fn run(world: Rc<World>) {
         end_of_errors = Instant::now() + Duration::from_millis(world.below(3_000));
         cause(&world, fault).await;
     }
-    let mut nats = world.nats.lock().unwrap();
-    (nats.is_up, nats.loss) = (true, 0);
+    world.web_server.recover();
     disk::with(|disk| {
         disk.faults = Faults::default();
         disk.lives.clear_fuse();
@@ -66,13 +65,9 @@ async fn cause(world: &Rc<World>, fault: Fault) {
         Fault::FailWrites => disk::with(|disk| disk.faults.write = rate),
         Fault::FailSyncs => disk::with(|disk| disk.faults.sync = rate),
         Fault::FillDisk => disk::with(|disk| disk.faults.full = true),
-        Fault::StopBroker => {
-            let mut nats = world.nats.lock().unwrap();
-            nats.is_up = !nats.is_up;
-            nats.disconnect();
-        }
-        Fault::LoseMessages => world.nats.lock().unwrap().loss = world.below(101),
-        Fault::Disconnect => world.nats.lock().unwrap().disconnect(),
+        Fault::StopWebServer => world.web_server.stop_or_start(),
+        Fault::LoseMessages => world.web_server.set_loss(world.below(101)),
+        Fault::Disconnect => world.web_server.disconnect(),
         Fault::SetWallClock => {
             let (now, by) = (world.clock.now(), Duration::from_millis(world.below(200_000_000)));
             world.clock.jump_to(if world.below(2) == 0 { now.plus(by) } else { now.minus(by) });

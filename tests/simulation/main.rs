@@ -2,7 +2,7 @@
 //! one thread, in simulated time, on a disk and a network that fail as the seed decides.
 //!
 //! The library is the one that is released. Its edges are simulated: the files below SQLite and the system's random bytes
-//! (`vfs.rs`, `disk.rs`), tokio's paused clock, the broker (`broker.rs`), and the writer's thread, whose steps the simulation
+//! (`vfs.rs`, `disk.rs`), tokio's paused clock, the web server (`web_server.rs`), and the writer's thread, whose steps the simulation
 //! makes itself (`process.rs`). turmoil and madsim simulate networks between processes; most of what can fail here is below
 //! SQLite, which neither reaches.
 //!
@@ -10,7 +10,6 @@
 //! processes again, and clients note what they are told in `ledger.rs`. `audit.rs` compares that with the final database.
 
 mod audit;
-mod broker;
 mod bugs;
 mod client;
 mod disk;

@@ -12,7 +12,6 @@ use crate::machine::Machine;
 use crate::plan::Plan;
 use crate::process::Process;
 use crate::seeds;
-use crate::web_server::WebServer;
 use crate::world::World;
 
 const ADA: AccountId = AccountId(1);
@@ -50,18 +49,18 @@ fn one_account_delays_another_by_30_s_at_most() {
 
 #[test]
 fn later_messages_of_an_account_are_delivered_at_last() {
-    let delivered = simulated(async |world, server| {
+    let delivered = simulated(async |world| {
         queue(&world, ADA, (600, "5 422")).await;
         queue(&world, ADA, (600, "5 500")).await;
         queue(&world, ADA, (3, "5 200")).await;
-        arrived(&server, ADA, 3, Duration::from_hours(24)).await
+        arrived(&world, ADA, 3, Duration::from_hours(24)).await
     });
     assert_eq!(delivered, 3);
 }
 
 /// Returns the time until all of Ben's messages have arrived, which are queued half a minute after Ada's.
 fn time_of_ben(adas: Messages, bens: Messages, restarts: bool) -> Duration {
-    simulated(async |world, server| {
+    simulated(async |world| {
         queue(&world, ADA, adas).await;
         sleep(Duration::from_secs(30)).await;
         queue(&world, BEN, bens).await;
@@ -72,25 +71,23 @@ fn time_of_ben(adas: Messages, bens: Messages, restarts: bool) -> Duration {
             process.stop().await;
             Machine::end(&world, slot, process).await;
         }
-        arrived(&server, BEN, bens.0, Duration::from_hours(1)).await;
-        server.acknowledged(BEN).into_iter().max().expect("messages arrive") - began
+        arrived(&world, BEN, bens.0, Duration::from_hours(1)).await;
+        world.web_server.arrivals(BEN).into_iter().max().expect("messages arrive") - began
     })
 }
 
-fn simulated<T: Send>(work: impl AsyncFnOnce(Rc<World>, WebServer) -> T + Send) -> T {
-    let server = WebServer::default();
-    let plan = |_: &mut _| {
-        let mut plan = Plan::quiet();
-        plan.web_server = Some(server.clone());
-        plan
-    };
-    seeds::simulate(1, plan, async |world| {
-        let machine = tokio::task::spawn_local(Machine::run(Rc::clone(&world)));
-        let result = work(Rc::clone(&world), server.clone()).await;
-        world.close();
-        machine.await.unwrap();
-        result
-    })
+fn simulated<T: Send>(work: impl AsyncFnOnce(Rc<World>) -> T + Send) -> T {
+    seeds::simulate(
+        1,
+        |_: &mut _| Plan::quiet(),
+        async |world| {
+            let machine = tokio::task::spawn_local(Machine::run(Rc::clone(&world)));
+            let result = work(Rc::clone(&world)).await;
+            world.close();
+            machine.await.unwrap();
+            result
+        },
+    )
 }
 
 /// Queues messages in one transaction.
@@ -121,10 +118,10 @@ async fn running(world: &World) -> Rc<Process> {
 }
 
 /// Waits until a number of an account's messages have arrived, at most for `limit`. Returns how many have.
-async fn arrived(server: &WebServer, account: AccountId, number: usize, limit: Duration) -> usize {
+async fn arrived(world: &World, account: AccountId, number: usize, limit: Duration) -> usize {
     let began = Instant::now();
-    while server.acknowledged(account).len() < number && began.elapsed() < limit {
+    while world.web_server.arrivals(account).len() < number && began.elapsed() < limit {
         sleep(Duration::from_millis(100)).await;
     }
-    server.acknowledged(account).len()
+    world.web_server.arrivals(account).len()
 }

@@ -7,7 +7,6 @@ use testkit::Random;
 
 use crate::bugs::Bug;
 use crate::disk::Character;
-use crate::web_server::WebServer;
 use crate::world::World;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +20,7 @@ pub enum Fault {
     FailWrites,
     FailSyncs,
     FillDisk,
-    StopBroker,
+    StopWebServer,
     LoseMessages,
     Disconnect,
     SetWallClock,
@@ -40,7 +39,7 @@ const FAULTS: [Fault; 16] = [
     Fault::FailWrites,
     Fault::FailSyncs,
     Fault::FillDisk,
-    Fault::StopBroker,
+    Fault::StopWebServer,
     Fault::LoseMessages,
     Fault::Disconnect,
     Fault::SetWallClock,
@@ -51,8 +50,6 @@ const FAULTS: [Fault; 16] = [
 
 pub struct Plan {
     pub planted: Option<Bug>,
-    /// Receives the messages in place of the broker.
-    pub web_server: Option<WebServer>,
     /// The time with clients and faults.
     pub duration: Duration,
     pub clients: u64,
@@ -83,7 +80,6 @@ impl Plan {
         let limit = ["5/s", "60/min", "200/min", "1000/s"][random.index(4)];
         Self {
             planted,
-            web_server: None,
             duration: Duration::from_millis(2_000 + random.below(8_000)),
             clients: 2 + random.below(5),
             processes,

@@ -16,7 +16,6 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::broker::Route;
 use crate::bugs::Bug;
 use crate::disk;
 use crate::lives::ProcessId;
@@ -71,7 +70,7 @@ impl Process {
         let keys = Arc::new(ApiKeyCache::new(Arc::clone(&store), clock.clone()));
         let (stop_relay, stopped) = watch::channel(false);
         let (status, failed) = (Arc::new(relay::Status::default()), Rc::new(Cell::new(false)));
-        let route = Route { nats: Arc::clone(&world.nats), process: id };
+        let endpoint = world.web_server.endpoint(id);
         let process = Rc::new(Self {
             id,
             incarnation: world.next_number(),
@@ -85,15 +84,7 @@ impl Process {
         });
         let writer = writer.expect("an opened store has a writer");
         process.spawn(write(Rc::clone(world), id, writer, Arc::clone(&store), failed));
-        match &plan.web_server {
-            None => {
-                process.spawn(relay::run(route, plan.retention, Arc::clone(&store), clock.clone(), status, stopped));
-            }
-            Some(server) => {
-                let server = server.endpoint();
-                process.spawn(relay::run(server, plan.retention, Arc::clone(&store), clock.clone(), status, stopped));
-            }
-        }
+        process.spawn(relay::run(endpoint, plan.retention, Arc::clone(&store), clock.clone(), status, stopped));
         if plan.planted != Some(Bug::CacheAlone) {
             let keys = Arc::clone(&keys);
             process.spawn(async move { keys.follow().await });

@@ -16,7 +16,7 @@ pub enum Event {
 
 const NAMES: [&str; 7] = [
     "seeds", "responses", "acknowledged writes", "power failures", "ends of processes", "writers that failed",
-    "messages in the stream",
+    "messages received",
 ];
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

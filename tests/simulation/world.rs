@@ -1,11 +1,10 @@
-//! One simulated world: a machine with one or two processes, clients, a broker, and faults.
+//! One simulated world: a machine with one or two processes, clients, a web server, and faults.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use petstore::clock::Clock;
@@ -15,7 +14,6 @@ use tokio::task::{LocalSet, spawn_local};
 use tokio::time::{Instant, sleep};
 
 use crate::audit;
-use crate::broker::Nats;
 use crate::client;
 use crate::disk::{self, Disk};
 use crate::ledger::{Checked, KnownKey, Ledger, role};
@@ -25,6 +23,7 @@ use crate::process::Process;
 use crate::tally::{Event, Tally};
 use crate::trace;
 use crate::vfs;
+use crate::web_server::WebServer;
 
 /// 2026-11-20T09:30:00.123Z, when a simulation begins.
 const BEGIN: Timestamp = Timestamp::from_milliseconds(1_795_167_000_123);
@@ -37,7 +36,8 @@ pub struct World {
     pub clock: Clock,
     pub folder: PathBuf,
     pub ledger: RefCell<Ledger>,
-    pub nats: Arc<Mutex<Nats>>,
+    /// Receives the messages.
+    pub web_server: WebServer,
     pub machine: RefCell<Machine>,
     pub tally: RefCell<Tally>,
     random: RefCell<Random>,
@@ -80,7 +80,7 @@ pub fn simulate<T>(
         clock: Clock::fixed(BEGIN),
         folder: folder.to_owned(),
         ledger: RefCell::new(Ledger::new(origin.keys.clone())),
-        nats: Arc::new(Mutex::new(Nats::new(random.another(), plan.planted))),
+        web_server: WebServer::new(random.another(), plan.planted),
         machine: RefCell::new(Machine::new(plan.processes)),
         tally: RefCell::default(),
         random: RefCell::new(random),
@@ -118,7 +118,7 @@ pub async fn live(world: Rc<World>) -> (Checked, Tally) {
         world.check(audit::audit(&world));
     }
     world.count(Event::Seed);
-    let stored = world.nats.lock().unwrap().stream.len() as u64;
+    let stored = world.web_server.ids().len() as u64;
     world.tally.borrow_mut().count(Event::Stored, stored);
     (world.violation().map_or(Ok(()), Err), *world.tally.borrow())
 }

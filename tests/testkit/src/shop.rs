@@ -31,11 +31,6 @@ impl Shop {
         Self { key: database.make_key(), database }
     }
 
-    /// Serves, and relays messages to `url`.
-    pub fn relay_to(&self, url: &str) -> Server {
-        self.database.serve_with(&format!("--relay {url}"))
-    }
-
     pub fn send(&self, server: &Server, text: &str) -> Response {
         let answer = server.send_message(&self.key, text);
         assert_eq!(answer.status(), 202, "{answer:?}");

@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
+use super::broker::{Published, Stream};
 use super::delays::{Delays, Meanwhile};
-use super::{Published, Stream};
 use crate::domain::{AccountId, Message, MessageId};
 
 /// Number of deliveries that run at once.

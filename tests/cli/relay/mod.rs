@@ -1,5 +1,6 @@
-//! `--relay https://…`: queued messages reach a web server, through failures of either side.
+//! `--relay`: queued messages reach a web server, through failures of either side.
 
+mod database;
 mod failures;
 mod hostile;
 
@@ -15,9 +16,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use serde_json::{Value, json};
 use sha2::Sha256;
 use testkit::endpoint::{Delivery, reply};
-use testkit::{Certificate, Database, Endpoint, Folder, Server, Shop, Signal, TIMEOUT, eventually, within};
-
-use crate::relay::metric;
+use testkit::{Certificate, Database, Endpoint, Folder, Request, Server, Shop, Signal, TIMEOUT, eventually, within};
 
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 const OTHER_SECRET: &str = "whsec_3cEaQAtTBPmMpZQtBgQKjzJ4Xh1FmEKvnUhEeDl0/w4=";
@@ -59,6 +58,10 @@ impl Hooked {
     fn waiting(&self) -> usize {
         self.shop.messages("--state waiting --limit 1000").len()
     }
+}
+
+fn metric(server: &Server, name: &str) -> f64 {
+    Request::new(server.address("ops"), "GET", "/metrics").send_blocking().metric(name)
 }
 
 /// Waits for `number` deliveries, and a moment longer for others.
@@ -105,6 +108,7 @@ fn message_arrives_as_a_signed_event() {
         assert_eq!(metric(&server, "petstore_messages_relayed_total"), 1.0);
         assert_eq!(metric(&server, "petstore_relay_active"), 1.0);
         assert_eq!(metric(&server, "petstore_relay_failures_total"), 0.0);
+        assert!(metric(&server, "petstore_relay_last_acknowledgement_timestamp_seconds") > 1.7e9);
         let ended = server.end_by(Signal::TERM);
         assert_eq!(ended.code, Some(0));
         assert!(!ended.log().contains("WARN"), "{ended:?}");
@@ -277,7 +281,8 @@ fn endpoint_and_secret_are_checked_at_the_start() {
         (format!("{https} --relay-secret-file missing"), 1, "missing: No such file"),
         (format!("{https} --relay-secret-file short"), 1, "short must have one secret"),
         ("serve --relay-secret-file secrets".to_owned(), 1, "give --relay https://HOST/PATH"),
-        ("serve --relay nats://127.0.0.1 --relay-secret-file secrets".to_owned(), 1, "give --relay https://HOST/PATH"),
+        ("serve --relay nats://ada:s3cret@127.0.0.1:4222".to_owned(), 2, "docs/relay.md"),
+        ("serve --relay tls://s3cret@n1,n2:4223 --relay-secret-file secrets".to_owned(), 2, "docs/relay.md"),
         ("serve --relay https://ada:s3cret@shop.example/".to_owned(), 2, "without a user"),
     ] {
         let ended = folder.run(&line);

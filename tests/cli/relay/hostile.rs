@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 use testkit::endpoint::reply;
 use testkit::{Endpoint, Signal, TIMEOUT, within};
 
-use super::Hooked;
-use crate::relay::metric;
+use super::{Hooked, metric};
 
 /// Size of a response that is never read to its end.
 const FLOOD: usize = 64 << 20;

@@ -8,8 +8,7 @@ use std::time::Duration;
 use testkit::endpoint::reply;
 use testkit::{Endpoint, Process, Signal, TIMEOUT, within};
 
-use super::{Hooked, arrived};
-use crate::relay::metric;
+use super::{Hooked, arrived, metric};
 
 #[test]
 fn rejected_message_does_not_delay_others() {

@@ -1,11 +1,7 @@
 //! A web server as the receiver, by Standard Webhooks 1.0 (github.com/standard-webhooks/standard-webhooks).
 
-mod delays;
-mod deliveries;
-mod secrets;
-mod url;
-
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -13,23 +9,22 @@ use axum::http::header::{CONTENT_TYPE, USER_AGENT};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use bytes::Bytes;
 
-use super::{Broker, Published, Stream};
+use super::delays::Delays;
+use super::deliveries::{Deliveries, Failure, Receiver};
+use super::secrets::Secrets;
+use super::{Broker, RelayUrl};
 use crate::clock::Clock;
 use crate::domain::{Deployment, Message, Timestamp};
 use crate::http_client::{Client, Response};
 use crate::representation::message_json;
 use crate::tls;
-pub use delays::Delays;
-pub use deliveries::{Deliveries, Failure, Receiver};
 use parking_lot::Mutex;
-pub use secrets::Secrets;
-pub use url::EndpointUrl;
 
 /// Maximum time until the head of the response, including the connection.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 pub struct Endpoint {
-    url: EndpointUrl,
+    url: RelayUrl,
     secrets: Secrets,
     clock: Clock,
     delays: Arc<Mutex<Delays>>,
@@ -43,8 +38,20 @@ pub struct Sender {
 }
 
 impl Endpoint {
-    pub fn new(url: EndpointUrl, secrets: Secrets, clock: Clock) -> Self {
-        Self { url, secrets, clock, delays: Arc::default() }
+    /// Reads the secrets. `None` if no URL is set. Fails if the file cannot be read or has no valid secret. Errors are for the
+    /// operator.
+    pub fn load(url: Option<&RelayUrl>, secrets: Option<&Path>) -> Result<Option<Self>, String> {
+        match (url, secrets) {
+            (None, None) => Ok(None),
+            (Some(url), Some(file)) => {
+                let (url, secrets) = (url.clone(), Secrets::load(file)?);
+                Ok(Some(Self { url, secrets, clock: Clock::System, delays: Arc::default() }))
+            }
+            (Some(_), None) => Err("--relay needs a secret to sign messages: give --relay-secret-file too".into()),
+            (None, Some(_)) => {
+                Err("--relay-secret-file is for a relay: give --relay https://HOST/PATH, or remove it".into())
+            }
+        }
     }
 
     pub fn secrets(&self) -> Secrets {
