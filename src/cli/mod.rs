@@ -1,33 +1,12 @@
-//! The command line, with one module per command.
+//! The command line, with one module per command: `run` (the service), `accounts`, `shop` and `data` (the store), `about` (the
+//! program), and `terminal` (what they share).
 
-mod account;
-mod animal_file;
-mod audit;
-mod backup;
-mod completions;
-mod config;
-mod confirm;
-mod copy_to_postgres;
-mod database;
-mod ephemeral;
-mod export;
-mod first_animals;
-mod healthcheck;
-mod interrupt;
-mod key;
-mod manual;
-mod messages;
-mod migrate;
-mod openapi;
-mod orders;
-mod parse;
-mod passwords;
-mod pets;
-mod progress;
-mod quickstart;
-mod reset;
-pub mod serve;
-mod table;
+mod about;
+mod accounts;
+mod data;
+pub mod run;
+mod shop;
+mod terminal;
 
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata};
@@ -46,8 +25,8 @@ use crate::clock::Clock;
 use crate::config::{Common, environment, settings};
 use crate::domain::Actor;
 use crate::telemetry;
-use database::{Create, not_opened, open, with_store};
-use parse::{Parsed, parse};
+use data::database::{Create, not_opened, open, with_store};
+use terminal::parse::{Parsed, parse};
 
 /// Text at the end of the help of every command with settings.
 const SETTINGS: &str = "\
@@ -71,37 +50,37 @@ struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    Quickstart(quickstart::Quickstart),
-    Serve(serve::Serve),
-    Ephemeral(ephemeral::Ephemeral),
+    Quickstart(run::quickstart::Quickstart),
+    Serve(run::serve::Serve),
+    Ephemeral(run::ephemeral::Ephemeral),
     /// Create, list and delete accounts, and set passwords and roles
     #[command(subcommand)]
-    Account(account::Account),
+    Account(accounts::account::Account),
     /// Create, list, revoke and rotate API keys
     #[command(subcommand)]
-    Key(key::Key),
-    Audit(audit::Audit),
+    Key(accounts::key::Key),
+    Audit(accounts::audit::Audit),
     /// Import and export animals
     #[command(subcommand)]
-    Pets(pets::Pets),
+    Pets(shop::pets::Pets),
     /// List orders
     #[command(subcommand)]
-    Orders(orders::Orders),
+    Orders(shop::orders::Orders),
     /// List and export messages
     #[command(subcommand)]
-    Messages(messages::Messages),
-    Migrate(migrate::Migrate),
-    Move(copy_to_postgres::Move),
-    Backup(backup::Backup),
-    Restore(backup::Restore),
-    Reset(reset::Reset),
-    Openapi(openapi::Openapi),
+    Messages(shop::messages::Messages),
+    Migrate(data::migrate::Migrate),
+    Move(data::copy_to_postgres::Move),
+    Backup(data::backup::Backup),
+    Restore(data::backup::Restore),
+    Reset(shop::reset::Reset),
+    Openapi(about::openapi::Openapi),
     /// Show the configuration
     #[command(subcommand)]
-    Config(config::Config),
-    Completions(completions::Completions),
-    Manual(manual::Manual),
-    Healthcheck(healthcheck::Healthcheck),
+    Config(about::config::Config),
+    Completions(about::completions::Completions),
+    Manual(about::manual::Manual),
+    Healthcheck(run::healthcheck::Healthcheck),
 }
 
 /// Error message of a failed command.
@@ -146,11 +125,11 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     if !is_ephemeral && !matches!(parsed.cli.command, Command::Completions(_) | Command::Manual(_)) {
         environment::warnings(&command()).iter().for_each(|warning| tell(Level::WARN, warning));
     }
-    match interrupt::catch_file_size().map_err(Failure::from).and_then(|()| dispatch(parsed)) {
+    match terminal::interrupt::catch_file_size().map_err(Failure::from).and_then(|()| dispatch(parsed)) {
         Ok(status) => status,
         Err(Failure(why)) => {
             tell(Level::ERROR, &why);
-            interrupt::exit_code().unwrap_or(ExitCode::FAILURE)
+            terminal::interrupt::exit_code().unwrap_or(ExitCode::FAILURE)
         }
     }
 }
@@ -217,7 +196,7 @@ fn dispatch(Parsed { cli, matches, file }: Parsed) -> Result<ExitCode, Failure> 
 /// Reports a message to the user: as plain text on a terminal, otherwise as a log event. Passwords in URLs are hidden,
 /// because a misplaced URL may be part of a path or name.
 fn tell(level: Level, text: &str) {
-    let text = passwords::hidden(text);
+    let text = accounts::passwords::hidden(text);
     if !std::io::stderr().is_terminal() {
         match level {
             Level::ERROR => tracing::error!("{text}"),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 
-use super::password_hasher::Busy;
+use super::session::password_hasher::Busy;
 use crate::http::Cause;
 use crate::store::StoreError;
 

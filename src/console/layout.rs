@@ -7,9 +7,9 @@ use axum::http::header::{
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{Html, IntoResponse, Response};
 
-use super::current_user::CurrentUser;
 use super::error::PageError;
-use super::simulation::{CHOICES, Choices};
+use super::form::simulation::{CHOICES, Choices};
+use super::session::current_user::CurrentUser;
 use crate::domain::{Deployment, Role};
 
 /// Allows only our own files, no inline scripts or styles, forms to this host only, and no framing.

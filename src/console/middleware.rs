@@ -8,10 +8,12 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
 
-use super::current_user::CurrentUser;
+use super::Console;
 use super::error::PageError;
 use super::layout::error_page;
-use super::{Console, docs, origin};
+use super::pages::docs;
+use super::session::current_user::CurrentUser;
+use super::session::origin;
 use crate::http::Cause;
 
 /// Rejects forms of other sites, finds the current user, and renders errors as pages.

@@ -1,35 +1,13 @@
 //! The console: pages for people, on the store listener. They call the same `Store`, the same parsers and, where they show
 //! what the API answers, the same handlers.
 
-mod account;
-mod api_call;
-mod audit;
-mod curl;
-mod current_user;
-mod docs;
 mod error;
 mod form;
-mod keys;
 mod layout;
-mod messages;
 mod middleware;
-mod orders;
-mod origin;
-mod overview;
-mod pagination;
-mod password_hasher;
-mod path;
-mod pets;
-mod plot;
-mod request_key;
-mod requests;
-mod reset;
-mod sample_request;
-mod sign_in;
-mod sign_up;
-mod simulation;
-mod throttle;
-mod times;
+mod pages;
+mod session;
+mod shown;
 
 use std::sync::Arc;
 
@@ -44,12 +22,12 @@ use axum::routing::get;
 use crate::config::{Listener, Registration};
 use crate::http::{Api, ApiError};
 use crate::telemetry::Sampler;
-use current_user::{CurrentUser, cookie_name};
 use error::PageError;
 use layout::error_page;
-use password_hasher::PasswordHasher;
-pub use sample_request::shell_quoted;
-use throttle::Throttle;
+use session::current_user::{CurrentUser, cookie_name};
+use session::password_hasher::PasswordHasher;
+use session::throttle::Throttle;
+pub use shown::sample_request::shell_quoted;
 
 /// The console's state: the API's, and what only the pages need.
 #[derive(Debug)]
@@ -87,34 +65,34 @@ impl Console {
 /// The routes of all pages, of the documentation and of the files that they load. Answers 404 to all other paths.
 pub fn routes(console: &Arc<Console>) -> Router {
     let docs = Router::new()
-        .route("/docs", get(docs::reference))
-        .route("/docs/deprecations", get(docs::deprecations))
-        .route("/docs/{file}", get(docs::asset))
+        .route("/docs", get(pages::docs::reference))
+        .route("/docs/deprecations", get(pages::docs::deprecations))
+        .route("/docs/{file}", get(pages::docs::asset))
         .method_not_allowed_fallback(async || ApiError::method_not_allowed());
     let pages = Router::new()
-        .route("/", get(overview::show))
-        .route("/sign-up", get(sign_up::show).post(sign_up::submit))
-        .route("/sign-in", get(sign_in::show).post(sign_in::submit))
+        .route("/", get(pages::overview::show))
+        .route("/sign-up", get(pages::sign_up::show).post(pages::sign_up::submit))
+        .route("/sign-in", get(pages::sign_in::show).post(pages::sign_in::submit))
         // A GET does not sign out, because it changes nothing.
-        .route("/sign-out", get(async |user: CurrentUser| user.redirect("")).post(sign_in::sign_out))
-        .route("/account", get(account::show))
-        .route("/account/password", get(account::show).post(account::change_password))
-        .route("/account/delete", get(account::confirm_deletion).post(account::delete))
-        .route("/keys", get(keys::list))
-        .route("/keys/new", get(keys::new).post(keys::create))
-        .route("/keys/{id}/rotate", get(keys::confirm_rotation).post(keys::rotate))
-        .route("/keys/{id}/revoke", get(keys::confirm_revocation).post(keys::revoke))
-        .route("/animals", get(pets::list))
-        .route("/animals/new", get(pets::new).post(pets::create))
-        .route("/animals/{id}/order", get(orders::show_pet).post(orders::place_from_list))
-        .route("/orders", get(orders::list).post(orders::place))
+        .route("/sign-out", get(async |user: CurrentUser| user.redirect("")).post(pages::sign_in::sign_out))
+        .route("/account", get(pages::account::show))
+        .route("/account/password", get(pages::account::show).post(pages::account::change_password))
+        .route("/account/delete", get(pages::account::confirm_deletion).post(pages::account::delete))
+        .route("/keys", get(pages::keys::list))
+        .route("/keys/new", get(pages::keys::new).post(pages::keys::create))
+        .route("/keys/{id}/rotate", get(pages::keys::confirm_rotation).post(pages::keys::rotate))
+        .route("/keys/{id}/revoke", get(pages::keys::confirm_revocation).post(pages::keys::revoke))
+        .route("/animals", get(pages::pets::list))
+        .route("/animals/new", get(pages::pets::new).post(pages::pets::create))
+        .route("/animals/{id}/order", get(pages::orders::show_pet).post(pages::orders::place_from_list))
+        .route("/orders", get(pages::orders::list).post(pages::orders::place))
         // The address of a step stays in the browser's address bar.
-        .route("/orders/{id}/{step}", get(async |user: CurrentUser| user.redirect("orders")).post(orders::step))
-        .route("/messages", get(messages::list).post(messages::send))
-        .route("/audit", get(audit::list))
-        .route("/requests", get(requests::list))
-        .route("/requests/{id}", get(requests::show))
-        .route("/reset", get(reset::confirm).post(reset::reset));
+        .route("/orders/{id}/{step}", get(async |user: CurrentUser| user.redirect("orders")).post(pages::orders::step))
+        .route("/messages", get(pages::messages::list).post(pages::messages::send))
+        .route("/audit", get(pages::audit::list))
+        .route("/requests", get(pages::requests::list))
+        .route("/requests/{id}", get(pages::requests::show))
+        .route("/reset", get(pages::reset::confirm).post(pages::reset::reset));
     docs.merge(framed(console, pages)).fallback(not_found).with_state(Arc::clone(console))
 }
 

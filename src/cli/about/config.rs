@@ -1,0 +1,135 @@
+//! `petstore config`
+
+use std::path::Path;
+
+use clap::{ArgMatches, Args, Subcommand};
+
+use tracing::Level;
+
+use crate::app;
+use crate::cli::data::backup;
+use crate::cli::data::database::refuse_standbys;
+use crate::cli::run::serve;
+use crate::cli::{Failure, Outcome, command, not_opened, print, tell};
+use crate::config::{Common, File, ServiceSettings, settings, takes_list};
+use crate::domain::Deployment;
+use crate::regular_file::{START_TIMEOUT, in_time};
+use crate::relay::RelayUrl;
+use crate::store::postgres::{DatabaseUrl, Postgres};
+use crate::store::sqlite::{self, Sqlite};
+use crate::store::{self, StoreError};
+
+#[derive(Subcommand, Debug)]
+pub enum Config {
+    Show(Show),
+    Check(Check),
+}
+
+/// Print all settings in the format of the configuration file, with the source of each value
+#[derive(Args, Debug)]
+pub struct Show {
+    #[command(flatten)]
+    service: ServiceSettings,
+}
+
+/// Check settings, certificates, addresses and the database, and change nothing
+///
+/// Exits with 1 if `petstore serve` would fail. An address in use is only a warning, because the service may be running.
+#[derive(Args, Debug)]
+pub struct Check {
+    #[command(flatten)]
+    service: ServiceSettings,
+}
+
+impl Config {
+    pub fn run(self, common: &Common, matches: &ArgMatches, file: &File) -> Outcome {
+        match self {
+            Self::Show(_) => show(common, matches, file),
+            Self::Check(command) => command.run(common),
+        }
+    }
+}
+
+impl Check {
+    fn run(self, common: &Common) -> Outcome {
+        let service = &self.service;
+        backup::check(service, common)?;
+        if common.database_url.is_none() {
+            refuse_standbys(common)?;
+        }
+        let (runtime, Common { data_dir, database_url, require_standbys, .. }) = (serve::runtime()?, common.clone());
+        let stored = in_time(move || match database_url {
+            Some(url) => serve::block_on(runtime, Postgres::check_openable(&url, require_standbys)),
+            None => sqlite::check_access(&data_dir).and_then(|()| stored_in(&data_dir)),
+        });
+        let late = || Err(StoreError::Unavailable(format!("it did not respond within {START_TIMEOUT:?}")));
+        let stored = stored.unwrap_or_else(late).map_err(|error| not_opened(common, error))?;
+        let new = common.deployment.unwrap_or(Deployment::Production);
+        if let (Some(stored), Some(expected)) = (stored, common.deployment)
+            && stored != expected
+        {
+            return Err(Failure(format!("the database is a {stored} one and cannot be opened as {expected}")));
+        }
+        serve::block_on(serve::runtime()?, async { app::check(service, Some(stored.unwrap_or(new)), true) })?;
+        let database = match stored {
+            Some(deployment) => format!("the database is a {deployment} one"),
+            None => format!("`petstore serve` would create a {new} database"),
+        };
+        tell(Level::INFO, &format!("the configuration is valid; {database}"));
+        Ok(())
+    }
+}
+
+/// Returns the deployment of the database. `None` if there is none yet.
+pub fn stored_deployment(common: &Common) -> Result<Option<Deployment>, Failure> {
+    let stored = match &common.database_url {
+        Some(url) => serve::block_on(serve::runtime()?, Postgres::stored_deployment(url)),
+        None => stored_in(&common.data_dir),
+    };
+    stored.map_err(|error| not_opened(common, error))
+}
+
+fn stored_in(data_dir: &Path) -> store::Result<Option<Deployment>> {
+    if sqlite::has_database(data_dir) { Sqlite::stored_deployment(data_dir) } else { Ok(None) }
+}
+
+fn show(common: &Common, matches: &ArgMatches, file: &File) -> Outcome {
+    let (matches, command) = (leaf(matches), command());
+    let show = command.find_subcommand("config").and_then(|config| config.find_subcommand("show"));
+    let lines = show.into_iter().flat_map(settings).map(|arg| {
+        let name = arg.get_long().unwrap_or_default();
+        let from = file.source(arg, matches);
+        match toml_value(arg, matches) {
+            Some(value) => format!("{name} = {value} # {from}\n"),
+            None if name == "deployment" => deployment_line(common),
+            None => format!("# {name} is not set\n"),
+        }
+    });
+    print(&lines.collect::<String>())
+}
+
+/// The line of the deployment that is not set: that of the database, if it can be read.
+fn deployment_line(common: &Common) -> String {
+    match stored_deployment(common) {
+        Ok(Some(stored)) => format!("deployment = \"{stored}\" # database\n"),
+        Ok(None) => "# deployment is not set: a new database is a production one\n".to_owned(),
+        Err(Failure(why)) => format!("# deployment is not set, and that of the database is unknown: {why}\n"),
+    }
+}
+
+/// Returns a setting's value in TOML, without passwords. `None` if it has no value.
+fn toml_value(arg: &clap::Arg, matches: &ArgMatches) -> Option<String> {
+    let id = arg.get_id().as_str();
+    let database = matches.try_get_one::<DatabaseUrl>(id).ok().flatten().map(ToString::to_string);
+    let relay = || matches.try_get_one::<RelayUrl>(id).ok().flatten().map(ToString::to_string);
+    if let Some(url) = database.or_else(relay) {
+        return Some(toml::Value::from(url).to_string());
+    }
+    let values = matches.get_raw(id)?;
+    let mut values: Vec<_> = values.map(|value| toml::Value::from(&*value.to_string_lossy()).to_string()).collect();
+    Some(if takes_list(arg) { format!("[{}]", values.join(", ")) } else { values.pop()? })
+}
+
+fn leaf(matches: &ArgMatches) -> &ArgMatches {
+    matches.subcommand().map_or(matches, |(_, matches)| leaf(matches))
+}

@@ -1,0 +1,39 @@
+//! `petstore manual`
+
+use std::path::PathBuf;
+use std::{fs, io};
+
+use clap::Args;
+
+use crate::cli::{Failure, Outcome};
+
+/// Write the manual pages into a folder
+///
+/// There is one page for each command. An existing page is replaced.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Example:
+  petstore manual ~/.local/share/man/man1")]
+pub struct Manual {
+    /// Folder of the pages, created if it does not exist
+    folder: PathBuf,
+}
+
+impl Manual {
+    pub fn run(self, command: clap::Command) -> Outcome {
+        self.write(command)
+            .map_err(|error| Failure(format!("cannot write the manual pages to {}: {error}", self.folder.display())))
+    }
+
+    fn write(&self, command: clap::Command) -> io::Result<()> {
+        fs::create_dir_all(&self.folder)?;
+        let pages = tempfile::tempdir_in(&self.folder)?;
+        clap_mangen::generate_to(command, &pages)?;
+        for page in fs::read_dir(&pages)? {
+            let page = page?;
+            // Replaces a link. Writing to it would replace the content of another file, perhaps of a database.
+            fs::rename(page.path(), self.folder.join(page.file_name()))?;
+        }
+        Ok(())
+    }
+}

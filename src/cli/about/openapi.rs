@@ -1,0 +1,34 @@
+//! `petstore openapi`
+
+use clap::Args;
+
+use super::config::stored_deployment;
+use crate::cli::{Outcome, print};
+use crate::clock::Clock;
+use crate::config::{Addresses, Common, ServiceSettings};
+use crate::domain::Deployment;
+use crate::http::openapi::{Version, document};
+
+/// Print the OpenAPI document
+///
+/// It is that of a service with the same settings and database.
+#[derive(Args, Debug)]
+pub struct Openapi {
+    /// Version of the OpenAPI Specification
+    #[arg(long, value_name = "VERSION", default_value = "3.1")]
+    openapi_version: Version,
+    #[command(flatten)]
+    service: ServiceSettings,
+}
+
+impl Openapi {
+    pub fn run(self, common: &Common) -> Outcome {
+        let service = &self.service;
+        let addresses = Addresses::new(service, service.listen, service.messages_listen);
+        let deployment = match common.deployment {
+            Some(given) => given,
+            None => stored_deployment(common)?.unwrap_or(Deployment::Production),
+        };
+        print(&document(&addresses, deployment, Clock::System.now(), self.openapi_version))
+    }
+}

@@ -1,0 +1,201 @@
+//! `petstore key`
+
+use std::fs::File;
+use std::io::Write;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use crate::cli::data::database::find_account;
+use crate::cli::terminal::table::{or_dash, print_list, strip_bidi};
+use crate::cli::{Create, Failure, Outcome, actor, stdout, with_store};
+use crate::clock::Clock;
+use crate::config::{Common, at_least_a_second, duration};
+use crate::domain::api_key::{KeyName, NewKey, Rotation};
+use crate::domain::{ApiKey, Deployment, Email, Invalid, KeyId, KeyRecord};
+use crate::http::preferences::Preferences;
+
+#[derive(Subcommand, Debug)]
+pub enum Key {
+    Create(CreateKey),
+    List(ListKeys),
+    Revoke(RevokeKey),
+    Rotate(RotateKey),
+}
+
+/// Create an API key and print it
+///
+/// The key cannot be shown again, because only its hash is stored.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Example:
+  petstore key create --account ada@example.com --name laptop --expires-in 90d")]
+pub struct CreateKey {
+    /// Account of the key
+    #[arg(long, value_name = "EMAIL", value_parser = Email::parse)]
+    account: Email,
+    /// Name of the key
+    #[arg(long, value_parser = key_name)]
+    name: KeyName,
+    /// Lifetime of the key, for instance 90d [default: unlimited]
+    #[arg(long, value_name = "DURATION", value_parser = at_least_a_second)]
+    expires_in: Option<Duration>,
+    /// Let requests with the key only read: others get 403
+    #[arg(long)]
+    read_only: bool,
+    /// Failures that requests with the key get, as in the header `Prefer`, for instance 'code=503, rate=0.1'; only on
+    /// staging
+    #[arg(long, value_name = "PREFERENCES", value_parser = preferences)]
+    prefer: Option<String>,
+}
+
+/// List the API keys of all accounts
+#[derive(Args, Debug)]
+pub struct ListKeys {
+    /// Print a JSON array of objects
+    #[arg(long)]
+    json: bool,
+}
+
+/// Revoke an API key
+///
+/// The key stops working at once. This cannot be undone.
+#[derive(Args, Debug)]
+pub struct RevokeKey {
+    /// Id of the key, from `petstore key list`
+    #[arg(value_parser = key_id)]
+    id: KeyId,
+}
+
+/// Replace an API key with a new one and print it
+///
+/// The new key has the same account, name, lifetime, access and preferences. The old key keeps working for the time of
+/// --overlap, so that clients can switch without an interruption.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Example:
+  petstore key rotate 3 --overlap 7d")]
+pub struct RotateKey {
+    /// Id of the key, from `petstore key list`
+    #[arg(value_parser = key_id)]
+    id: KeyId,
+    /// Time for which the old key keeps working
+    #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = duration)]
+    overlap: Duration,
+}
+
+impl Key {
+    pub fn run(self, common: &Common) -> Outcome {
+        match self {
+            Self::Create(command) => command.run(common),
+            Self::List(command) => command.run(common),
+            Self::Revoke(command) => command.run(common),
+            Self::Rotate(command) => command.run(common),
+        }
+    }
+}
+
+impl CreateKey {
+    fn run(self, common: &Common) -> Outcome {
+        let out = stdout()?;
+        with_store(common, Create::Never, async |store| {
+            let (deployment, now) = (store.deployment(), Clock::System.now());
+            let prefer = self.prefer.map(|text| Preferences::for_key(&text, deployment, now)).transpose();
+            let prefer = prefer.map_err(|invalid| Failure(format!("--prefer {invalid}")))?;
+            let account = find_account(&store, &self.account).await?;
+            let key = ApiKey::generate(deployment);
+            let new = NewKey {
+                read_only: self.read_only,
+                prefer,
+                ..NewKey::of(&key, account.id, self.name, now, self.expires_in)
+            };
+            show(out, &key, store.create_key(new, actor()).await?)
+        })
+    }
+}
+
+impl ListKeys {
+    fn run(self, common: &Common) -> Outcome {
+        with_store(common, Create::Never, async |store| print_list(&store.list_keys().await?, self.json, json, table))
+    }
+}
+
+impl RevokeKey {
+    fn run(self, common: &Common) -> Outcome {
+        with_store(common, Create::Never, async |store| match store.revoke_key(self.id, actor()).await? {
+            true => Ok(()),
+            false => Err(Failure(format!("there is no key {}", self.id.0))),
+        })
+    }
+}
+
+impl RotateKey {
+    fn run(self, common: &Common) -> Outcome {
+        let out = stdout()?;
+        with_store(common, Create::Never, async |store| {
+            let key = ApiKey::generate(store.deployment());
+            let rotation = Rotation::to(&key, Clock::System.now(), self.overlap);
+            match store.rotate_key(self.id, rotation, actor()).await? {
+                Some(new) => show(out, &key, new),
+                None => Err(Failure(format!("there is no active key {}", self.id.0))),
+            }
+        })
+    }
+}
+
+/// Prints a new key. Fails even if the reader has closed the pipe, because the key cannot be shown again.
+fn show(mut out: File, key: &ApiKey, id: KeyId) -> Outcome {
+    writeln!(out, "{}", key.expose()).map_err(|error| {
+        let id = id.0;
+        let replace = format!("replace it with `petstore key rotate {id} --overlap 0s`");
+        Failure(format!("key {id} was created, but cannot be shown: {error}; {replace}"))
+    })
+}
+
+fn json(key: &KeyRecord) -> Value {
+    json!({
+        "id": key.id.0,
+        "name": key.name,
+        "account": key.account.as_str(),
+        "hint": key.hint,
+        "createdAt": key.created_at,
+        "lastUsedAt": key.last_use(),
+        "expiresAt": key.expires_at,
+        "revokedAt": key.revoked_at,
+        "readOnly": key.read_only,
+        "prefer": key.prefer,
+    })
+}
+
+fn table(keys: &[KeyRecord]) -> String {
+    let head = ["ID", "NAME", "ACCOUNT", "HINT", "CREATED", "LAST USED", "EXPIRES", "REVOKED", "ACCESS", "PREFER"];
+    let rows = keys.iter().map(|key| {
+        [
+            key.id.0.to_string(),
+            strip_bidi(&key.name),
+            strip_bidi(key.account.as_str()),
+            key.hint.clone(),
+            key.created_at.to_string(),
+            or_dash(key.last_use()),
+            or_dash(key.expires_at),
+            or_dash(key.revoked_at),
+            if key.read_only { "read" } else { "write" }.to_owned(),
+            or_dash(key.prefer.as_deref()),
+        ]
+    });
+    crate::cli::terminal::table::table(head, rows)
+}
+
+fn key_name(name: &str) -> Result<KeyName, Invalid> {
+    KeyName::parse(name.to_owned())
+}
+
+/// Checks everything that does not depend on the store.
+fn preferences(text: &str) -> Result<String, Invalid> {
+    Preferences::for_key(text, Deployment::Staging, Clock::System.now())
+}
+
+fn key_id(id: &str) -> Result<KeyId, Invalid> {
+    id.parse().map(KeyId).map_err(|_| Invalid("a key id is a number: see `petstore key list`".into()))
+}

@@ -1,0 +1,6 @@
+//! Commands on accounts, API keys and the audit.
+
+pub(super) mod account;
+pub(super) mod audit;
+pub(super) mod key;
+pub(super) mod passwords;

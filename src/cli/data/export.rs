@@ -1,0 +1,137 @@
+//! Exports of newline-delimited JSON to stdout or, atomically, to a file.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressDrawTarget};
+use tracing::Level;
+
+use crate::cli::terminal::interrupt;
+use crate::cli::terminal::progress::{self, counted};
+use crate::cli::{Failure, Outcome, stdout, tell};
+use crate::store::sqlite::{AtomicFile, folder_of, outside_stores};
+use crate::store::{ExportError, Exported};
+
+/// Destination of an export.
+#[derive(Args, Debug)]
+pub struct Target {
+    /// File to write atomically, or - for stdout [default: -]
+    file: Option<PathBuf>,
+    /// Replace an existing file; if FILE is a link, its target is replaced
+    #[arg(long)]
+    force: bool,
+}
+
+impl Target {
+    /// Returns the file. `None` for stdout.
+    fn file(&self) -> Option<&Path> {
+        // The shell may have redirected these devices to a file, which must not be replaced.
+        let is_stdout =
+            |path: &Path| ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"].iter().any(|out| path == Path::new(out));
+        self.file.as_deref().filter(|path| !is_stdout(path))
+    }
+}
+
+/// Returns a progress bar for `count` items, or a count if they could not be counted. It is hidden if the export itself goes
+/// to the terminal.
+pub fn progress(count: Option<u64>, target: &Target) -> ProgressBar {
+    let template = match count {
+        Some(_) => "{msg} {wide_bar} {human_pos} of {human_len}{left}",
+        None => "{msg} {human_pos}",
+    };
+    let progress = progress::bar(count.unwrap_or_default(), "exporting", template);
+    if target.file().is_none() && io::stdout().is_terminal() {
+        progress.set_draw_target(ProgressDrawTarget::hidden());
+    }
+    progress
+}
+
+/// Exports with `write`, which returns the number of items, and reports the number of `what`.
+pub async fn export(
+    target: &Target,
+    data_dir: &Path,
+    what: &str,
+    progress: &ProgressBar,
+    write: impl AsyncFnOnce(&mut (dyn Write + Send)) -> Exported,
+) -> Outcome {
+    let exported = to(target, data_dir, write).await?;
+    progress.finish_and_clear();
+    match exported {
+        // The reader has closed the pipe, as in `petstore pets export | head`.
+        Err(ExportError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        Err(error) => Err(error.into()),
+        Ok(exported) => {
+            tell(Level::INFO, &format!("exported {}", counted(exported, what)));
+            Ok(())
+        }
+    }
+}
+
+async fn to(
+    target: &Target,
+    data_dir: &Path,
+    write: impl AsyncFnOnce(&mut (dyn Write + Send)) -> Exported,
+) -> Result<Exported, Failure> {
+    Ok(match target.file() {
+        None => buffered(&mut stdout()?, write).await,
+        // Devices and pipes are written to, not replaced.
+        Some(path) if fs::metadata(path).is_ok_and(|there| !there.is_file()) => {
+            let mut file = File::options().write(true).open(path).map_err(|error| named(path, &error))?;
+            buffered(&mut file, write).await
+        }
+        // `publish` detects a file that another process creates during the export.
+        Some(path) if !target.force && path.is_file() => return Err(exists(path)),
+        Some(path) => {
+            // Replaces the target of a link, and keeps the link.
+            let to = &outside_stores(path, data_dir).map_err(|error| named(path, &error))?;
+            interrupt::catch()?;
+            let mut partial = AtomicFile::in_folder(folder_of(to)).map_err(|error| named(path, &error))?;
+            let exported = match buffered(&mut Interruptible(partial.file(), path), write).await {
+                Ok(exported) => exported,
+                failed => return Ok(failed),
+            };
+            partial.publish(to, target.force).map_err(|error| match error.kind() {
+                io::ErrorKind::AlreadyExists => exists(path),
+                _ => named(path, &error),
+            })?;
+            Ok(exported)
+        }
+    })
+}
+
+/// The error for a file that cannot be used.
+pub fn named(path: &Path, error: &io::Error) -> Failure {
+    Failure(format!("{}: {error}", path.display()))
+}
+
+fn exists(file: &Path) -> Failure {
+    Failure(format!("{} already exists; use --force to replace it", file.display()))
+}
+
+/// A file whose writes fail after SIGINT or SIGTERM.
+struct Interruptible<'a>(&'a mut File, &'a Path);
+
+impl Write for Interruptible<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if interrupt::is_received() {
+            return Err(io::Error::other(format!("interrupted: nothing was written to {}", self.1.display())));
+        }
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+async fn buffered(
+    out: &mut (dyn Write + Send),
+    write: impl AsyncFnOnce(&mut (dyn Write + Send)) -> Exported,
+) -> Exported {
+    let mut out = BufWriter::with_capacity(1 << 18, out);
+    let exported = write(&mut out).await?;
+    out.flush()?;
+    Ok(exported)
+}

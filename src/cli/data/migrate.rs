@@ -1,0 +1,57 @@
+//! `petstore migrate`
+
+use clap::{Args, Subcommand};
+
+use crate::cli::run::serve;
+use crate::cli::{Create, Outcome, not_opened, print, print_json, with_store};
+use crate::config::Common;
+use crate::store::postgres::Postgres;
+use crate::store::sqlite::Sqlite;
+
+/// Migrate the database to the current schema
+///
+/// All other commands do this automatically when they open the database.
+#[derive(Args, Debug)]
+pub struct Migrate {
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    Status(Status),
+}
+
+/// List applied and pending migrations
+#[derive(Args, Debug)]
+struct Status {
+    /// Print a JSON array of objects
+    #[arg(long)]
+    json: bool,
+}
+
+impl Migrate {
+    pub fn run(self, common: &Common) -> Outcome {
+        match self.command {
+            Some(Command::Status(status)) => status.run(common),
+            None => with_store(common, Create::PRODUCTION, async |_| Ok(())),
+        }
+    }
+}
+
+impl Status {
+    fn run(self, common: &Common) -> Outcome {
+        let migrations = match &common.database_url {
+            Some(url) => serve::block_on(serve::runtime()?, Postgres::migration_status(url)),
+            None => Sqlite::migration_status(&common.data_dir),
+        };
+        let migrations = migrations.map_err(|error| not_opened(common, error))?;
+        if self.json {
+            return print_json(&migrations);
+        }
+        let lines = migrations.iter().map(|migration| {
+            format!("{:8} {}\n", if migration.applied { "applied" } else { "pending" }, migration.name)
+        });
+        print(&lines.collect::<String>())
+    }
+}

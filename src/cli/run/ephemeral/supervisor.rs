@@ -1,0 +1,169 @@
+//! Signals, and COMMAND.
+
+use std::fs::{self, File};
+use std::future::pending;
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::sync::Arc;
+use std::thread;
+
+use parking_lot::{Condvar, Mutex};
+use rustix::io::retry_on_intr;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpgrp, kill_process, waitid};
+use rustix::termios::tcgetpgrp;
+use tokio::runtime::Builder;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tracing::Level;
+
+use crate::cli::tell;
+use crate::cli::terminal::interrupt;
+
+/// Signals that end a process unless they are caught.
+const SIGNALS: [Signal; 8] =
+    [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::ALARM, Signal::XCPU, Signal::USR1, Signal::USR2];
+
+/// Stops the service at a signal, or passes the signal on to COMMAND.
+pub struct Supervisor {
+    command: Mutex<State>,
+    ended: Condvar,
+    stop: UnboundedSender<()>,
+}
+
+#[derive(Clone, Copy)]
+enum State {
+    /// COMMAND has not been started. There may be none.
+    Waiting,
+    Running(Pid),
+    /// COMMAND has ended with this status, or stdin was hung up. The signal that ended COMMAND or the process at the other
+    /// end may still arrive here, and is no second request to stop.
+    Stopping(u8),
+    /// The exit status of COMMAND, or of a shell that cannot start it.
+    Ended(u8),
+}
+
+impl Supervisor {
+    /// Starts to catch signals. Also returns the requests to stop the service.
+    pub fn start() -> io::Result<(Arc<Self>, UnboundedReceiver<()>)> {
+        let (stop, stops) = unbounded_channel();
+        let supervisor = Arc::new(Self { command: Mutex::new(State::Waiting), ended: Condvar::new(), stop });
+        let runtime = Builder::new_current_thread().enable_io().build()?;
+        // The mask of signals that were ignored at the start, as SIGHUP by nohup. They stay ignored.
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let mask = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());
+        let is_ignored = |kind: &Signal| mask.unwrap_or(0) >> (kind.as_raw() - 1) & 1 == 1;
+        for kind in SIGNALS.into_iter().filter(|kind| !is_ignored(kind)) {
+            let _entered = runtime.enter();
+            let mut received = signal(SignalKind::from_raw(kind.as_raw()))?;
+            let supervisor = Arc::clone(&supervisor);
+            runtime.spawn(async move {
+                while received.recv().await.is_some() {
+                    supervisor.receive(kind);
+                }
+            });
+        }
+        thread::Builder::new().name("signals".into()).spawn(move || runtime.block_on(pending::<()>()))?;
+        Ok((supervisor, stops))
+    }
+
+    /// Stops the service because stdin was hung up. Does nothing after a signal.
+    pub fn hang_up(&self) {
+        let mut state = self.command.lock();
+        if let State::Waiting = *state {
+            *state = State::Stopping(0);
+            self.stop();
+        }
+    }
+
+    fn stop(&self) {
+        // The receiver is dropped when the service has ended.
+        let _ = self.stop.send(());
+    }
+
+    fn receive(&self, kind: Signal) {
+        let mut state = self.command.lock();
+        match *state {
+            State::Running(_) if comes_from_terminal(kind) => return,
+            State::Running(command) => {
+                // Fails only if COMMAND runs as another user.
+                let _ = kill_process(command, kind);
+                return;
+            }
+            // They change the log level of a service.
+            _ if matches!(kind, Signal::USR1 | Signal::USR2) => return,
+            State::Waiting => {
+                let number = kind.as_raw() as u8;
+                interrupt::record(number);
+                *state = State::Ended(128 + number);
+            }
+            State::Stopping(status) => {
+                *state = State::Ended(status);
+                return;
+            }
+            State::Ended(_) => {}
+        }
+        self.stop();
+    }
+
+    /// Starts COMMAND, whose end stops the service. Does nothing after a signal.
+    pub fn run(self: &Arc<Self>, command: &mut Command) {
+        let mut state = self.command.lock();
+        if let State::Waiting = *state {
+            *state = self.spawn(command).map_or_else(
+                |error| {
+                    tell(Level::ERROR, &format!("cannot run {}: {error}", command.get_program().display()));
+                    self.stop();
+                    State::Ended(if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 })
+                },
+                State::Running,
+            );
+        }
+    }
+
+    fn spawn(self: &Arc<Self>, command: &mut Command) -> io::Result<Pid> {
+        let child = command.spawn()?;
+        let id = Pid::from_child(&child);
+        let supervisor = Arc::clone(self);
+        let waiting = thread::Builder::new().name("command".into()).spawn(move || supervisor.wait(child));
+        waiting.map(|_| id).inspect_err(|_| {
+            let _ = kill_process(id, Signal::KILL);
+        })
+    }
+
+    fn wait(&self, mut child: Child) {
+        // Until the process is reaped under the lock, no other one can have its id and get its signals.
+        let end = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        let _ = retry_on_intr(|| waitid(WaitId::Pid(Pid::from_child(&child)), end));
+        let mut state = self.command.lock();
+        *state = State::Stopping(child.wait().map_or(1, exit_status));
+        self.ended.notify_all();
+        self.stop();
+    }
+
+    /// Waits for COMMAND and returns its exit status. Terminates it first if the store has failed.
+    pub fn finish(&self, has_failed: bool) -> ExitCode {
+        let mut state = self.command.lock();
+        if let (State::Running(command), true) = (*state, has_failed) {
+            let _ = kill_process(command, Signal::TERM);
+        }
+        self.ended.wait_while(&mut state, |state| matches!(state, State::Running(_)));
+        match *state {
+            State::Stopping(status) | State::Ended(status) => ExitCode::from(status),
+            _ => ExitCode::SUCCESS,
+        }
+    }
+}
+
+/// Returns the exit status that a shell would.
+fn exit_status(status: ExitStatus) -> u8 {
+    let number = status.code().or_else(|| Some(128 + status.signal()?));
+    number.and_then(|number| u8::try_from(number).ok()).unwrap_or(1)
+}
+
+/// Returns whether the terminal has sent this signal to its foreground processes, and so to COMMAND. A second one would
+/// make many test runners exit without cleaning up.
+fn comes_from_terminal(kind: Signal) -> bool {
+    let foreground = || Ok::<_, io::Error>(tcgetpgrp(File::open("/dev/tty")?)?);
+    matches!(kind, Signal::INT | Signal::QUIT) && foreground().is_ok_and(|group| group == getpgrp())
+}

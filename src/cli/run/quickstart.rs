@@ -1,0 +1,217 @@
+//! `petstore quickstart`
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use std::{env, thread};
+
+use askama::Template;
+use clap::Args;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+use super::serve::{open_for, serve};
+use crate::app;
+use crate::cli::data::backup;
+use crate::cli::{Failure, Outcome, actor, stdout};
+use crate::clock::Clock;
+use crate::config::{Addresses, BaseUrl, Common, ServiceSettings};
+use crate::console::shell_quoted;
+use crate::domain::account::{HashingMemory, NewPassword};
+use crate::domain::api_key::{KeyName, NewKey};
+use crate::domain::{Account, AccountId, ApiKey, Deployment, Email, NewAccount, Role, sample_animals};
+use crate::regular_file;
+use crate::store::Store;
+use crate::store::sqlite::KEY_FILE;
+
+const ACCOUNT: &str = "quickstart@localhost";
+const PRODUCTION: &str = "this is a production database, to which quickstart would add an account, a key and animals: \
+    run `petstore serve`, or confirm with --deployment production";
+/// Shell command that extracts the id from a JSON list of one object.
+const FIRST_ID: &str = r#"sed 's/.*"id":\([0-9]*\).*/\1/'"#;
+/// Maximum time to wait until the banner is written to stdout.
+const BANNER_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Create sample data and run the service
+///
+/// Creates a data directory with the deployment `staging`, an account, an API key and 30 animals. Then prints requests
+/// to try and runs the service. The key is stored in `quickstart.key` in the data directory and reused by the next
+/// quickstart.
+///
+/// Fails on an existing production database, unless --deployment production is given.
+#[derive(Args, Debug)]
+pub struct Quickstart {
+    #[command(flatten)]
+    pub service: ServiceSettings,
+}
+
+impl Quickstart {
+    pub fn run(self, common: &Common) -> Outcome {
+        backup::check(&self.service, common)?;
+        serve(async {
+            let store = open_for(&self.service, common, Deployment::Staging).await?;
+            let file = common.data_dir.join(KEY_FILE);
+            let kept = kept_key(&store, &file).await?;
+            // Sample data in production needs confirmation, once.
+            if store.deployment() == Deployment::Production && common.deployment.is_none() && kept.is_none() {
+                store.close().await;
+                return Err(Failure(PRODUCTION.into()));
+            }
+            let account = account(&store).await?;
+            let key = match kept {
+                Some(key) => key,
+                None => new_key(&store, account.id, &file).await?,
+            };
+            if store.count_pets().await? == 0 {
+                store.import_pets(Box::new(sample_animals())).await?;
+            }
+            let of_store = Arc::clone(&store);
+            let started = app::start(&self.service, store, async |addresses, operations| {
+                let banner = async {
+                    let password = if account.has_password { None } else { Some(NewPassword::generate()) };
+                    let text = welcome(addresses, operations, &self.service, common, &key, password.as_ref());
+                    let digest = password.map(|new| new.hash(&mut HashingMemory::default())).transpose()?;
+                    let runtime = Handle::current();
+                    print_banner(move || {
+                        let is_shown = shows(&text)?;
+                        // Set only now, because a password that was not shown would be lost.
+                        if let Some(digest) = digest.filter(|_| is_shown) {
+                            runtime.block_on(of_store.set_password(account.id, digest, actor()))?;
+                        }
+                        Ok(())
+                    })
+                    .await
+                };
+                banner.await.map_err(|Failure(why)| why.into())
+            });
+            Ok(started.await?)
+        })
+    }
+}
+
+/// Prints from a thread of its own, because writing to a stdout that nobody reads would block the service.
+pub async fn print_banner(print: impl FnOnce() -> Outcome + Send + 'static) -> Outcome {
+    let (done, printed) = oneshot::channel();
+    thread::Builder::new().name("banner".into()).spawn(move || done.send(print()))?;
+    match tokio::time::timeout(BANNER_TIMEOUT, printed).await {
+        Ok(outcome) => outcome?,
+        Err(_) => {
+            tracing::warn!("stdout is not read, serving without it");
+            Ok(())
+        }
+    }
+}
+
+/// Returns the key of an earlier quickstart. `None` if there is none or it no longer works.
+async fn kept_key(store: &Store, file: &Path) -> Result<Option<String>, Failure> {
+    let Some(kept) = regular_file::read(file).ok().and_then(|kept| String::from_utf8(kept).ok()) else {
+        return Ok(None);
+    };
+    let Some(hash) = ApiKey::hash_presented(kept.trim().as_bytes(), store.deployment()) else { return Ok(None) };
+    let works = store.find_key(&hash).await?.is_some_and(|grant| !grant.is_revoked && grant.expires_at.is_none());
+    Ok(works.then(|| kept.trim().to_owned()))
+}
+
+/// Returns the account `quickstart@localhost` and creates it if it does not exist.
+async fn account(store: &Store) -> Result<Account, Failure> {
+    let email = Email::parse(ACCOUNT)?;
+    let new = NewAccount { role: Role::Staff, ..NewAccount::customer(email.clone(), None, Clock::System.now()) };
+    store.create_account(new, actor()).await?;
+    store.find_account(&email).await?.ok_or_else(|| Failure(format!("the account {ACCOUNT} was deleted meanwhile")))
+}
+
+/// Prints the banner. Returns false if nobody can read it: stdout is closed, or its reader has closed the pipe.
+fn shows(text: &str) -> Result<bool, Failure> {
+    let Ok(mut out) = stdout() else { return Ok(false) };
+    match out.write_all(text.as_bytes()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        result => Ok(result.map(|()| true)?),
+    }
+}
+
+async fn new_key(store: &Store, account: AccountId, file: &Path) -> Result<String, Failure> {
+    let now = Clock::System.now();
+    let key = ApiKey::generate(store.deployment());
+    let name = KeyName::parse("quickstart".into())?;
+    store.create_key(NewKey::of(&key, account, name, now, None), actor()).await?;
+    if let Some(folder) = file.parent() {
+        // Does not exist yet with PostgreSQL.
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    }
+    // Removed, because an existing file may be readable by other users and would keep its mode.
+    let _ = fs::remove_file(file);
+    let mut kept = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file)?;
+    writeln!(kept, "{}", key.expose())?;
+    Ok(key.expose().to_owned())
+}
+
+/// What quickstart prints.
+#[derive(Template)]
+#[template(path = "quickstart.txt")]
+struct Welcome<'a> {
+    store: &'a str,
+    messages: &'a str,
+    root: String,
+    /// The address of the operations listener, if it is open.
+    operations: Option<String>,
+    program: String,
+    /// `None` if it was shown at the first start.
+    password: Option<&'a str>,
+    /// The option that makes another command use the same folder.
+    data_dir: Option<String>,
+    key: &'a str,
+    curl: String,
+}
+
+impl Welcome<'_> {
+    /// Shell command that finds the id of the first entry of a list. A fixed id may belong to an animal or an order used
+    /// after an earlier start.
+    fn first_id(&self, list: &str) -> String {
+        let Self { curl, store, key, .. } = self;
+        format!("$({curl} -s '{store}{list}&limit=1' -H 'Authorization: Bearer {key}' | {FIRST_ID})")
+    }
+}
+
+fn welcome(
+    addresses: &Addresses,
+    operations: Option<SocketAddr>,
+    service: &ServiceSettings,
+    common: &Common,
+    key: &str,
+    password: Option<&NewPassword>,
+) -> String {
+    let is_folder = common.database_url.is_none();
+    let welcome = Welcome {
+        store: addresses.base_url.as_str(),
+        messages: addresses.messages_base_url.as_str(),
+        root: addresses.base_url.root().to_string(),
+        operations: operations.map(|bound| BaseUrl::of_bound(&addresses.scheme, bound).root().to_string()),
+        program: program(),
+        password: password.map(NewPassword::expose),
+        data_dir: is_folder.then(|| quoted(&common.data_dir)),
+        key,
+        curl: service.tls_cert.as_deref().map_or("curl".to_owned(), curl_with),
+    };
+    welcome.to_string()
+}
+
+/// Returns the path of this program for a shell, because a program that cargo has built is not in `PATH`.
+fn program() -> String {
+    quoted(&env::current_exe().unwrap_or_else(|_| PathBuf::from("petstore")))
+}
+
+/// Returns a curl command that trusts `certificate` and works in any folder.
+fn curl_with(certificate: &Path) -> String {
+    let certificate = std::path::absolute(certificate).unwrap_or_else(|_| certificate.to_owned());
+    format!("curl --cacert {}", quoted(&certificate))
+}
+
+fn quoted(path: &Path) -> String {
+    let path = path.display().to_string();
+    let is_plain = path.chars().all(|c| c.is_alphanumeric() || "/._-".contains(c));
+    if is_plain { path } else { shell_quoted(&path) }
+}

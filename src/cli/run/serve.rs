@@ -1,0 +1,111 @@
+//! `petstore serve`
+
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+use std::{panic, process, thread};
+
+use clap::Args;
+use tokio::runtime::{Builder, Runtime, RuntimeFlavor};
+
+use crate::app;
+use crate::cli::data::backup;
+use crate::cli::{Create, Failure, Outcome, open};
+use crate::clock::Clock;
+use crate::config::{Common, ServiceSettings};
+use crate::domain::{Deployment, Timestamp};
+use crate::store::postgres::ProcessKind;
+use crate::store::{Store, sqlite};
+
+/// Maximum time that the end of the process waits for blocking calls. A name server or mount that hangs may block them
+/// forever.
+const BLOCKED_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Run the service
+#[derive(Args, Debug)]
+pub struct Serve {
+    #[command(flatten)]
+    pub service: ServiceSettings,
+}
+
+impl Serve {
+    pub fn run(self, common: &Common) -> Outcome {
+        backup::check(&self.service, common)?;
+        serve(async {
+            let store = open_for(&self.service, common, Deployment::Production).await?;
+            Ok(app::start(&self.service, store, async |_, _| Ok(())).await?)
+        })
+    }
+}
+
+/// Opens the store of a service. Fails if the store cannot be opened or [`app::check`] fails, and creates no database then.
+pub async fn open_for(service: &ServiceSettings, common: &Common, new: Deployment) -> Result<Arc<Store>, Failure> {
+    let is_embedded = common.database_url.is_none();
+    if !is_embedded || !sqlite::has_database(&common.data_dir) {
+        app::check(service, is_embedded.then(|| common.deployment.unwrap_or(new)), false)?;
+    }
+    if is_embedded && service.existing_only && !sqlite::has_database(&common.data_dir) {
+        let why = "mount its volume, or start once without --existing-only to create one";
+        return Err(Failure(format!("there is no database in {}: {why}", common.data_dir.display())));
+    }
+    if is_embedded && sqlite::is_in_use(&common.data_dir) {
+        tracing::warn!(data_dir = %common.data_dir.display(), "another process has the database open");
+    }
+    let create = if service.existing_only { Create::Never } else { Create::IfMissing(new) };
+    Ok(Arc::new(open(common, create, ProcessKind::Service).await?))
+}
+
+/// Starts a service on the workers, and serves until it is told to stop.
+///
+/// This thread handles signals and the operations listener, on a runtime of its own. The store is used by the workers only,
+/// because a disk that does not respond blocks their threads.
+pub fn serve(start: impl Future<Output = Result<app::Started, Failure>>) -> Outcome {
+    // Before there are threads that read the environment.
+    app::passed_sockets()?;
+    let workers = Arc::new(runtime()?);
+    if workers.handle().runtime_flavor() == RuntimeFlavor::CurrentThread {
+        // Ends with the process, because it may be blocked.
+        let driven = Arc::clone(&workers);
+        thread::Builder::new().name("worker".into()).spawn(move || driven.block_on(pending::<()>()))?;
+    }
+    let control = Builder::new_current_thread().enable_all().build()?;
+    let served = workers.block_on(start).and_then(|started| Ok(control.block_on(started.serve())?));
+    if let Some(workers) = Arc::into_inner(workers) {
+        workers.shutdown_timeout(BLOCKED_TIMEOUT);
+    }
+    served
+}
+
+/// Runs a future to completion, and shuts the runtime down.
+pub fn block_on<T>(runtime: Runtime, future: impl Future<Output = T>) -> T {
+    let output = runtime.block_on(future);
+    // Dropping the runtime would wait for blocking calls without a limit.
+    runtime.shutdown_timeout(BLOCKED_TIMEOUT);
+    output
+}
+
+/// Builds a runtime with one worker per core, because short database reads run on the workers. With a single core, the
+/// current-thread runtime is cheaper: it never tries to share work.
+///
+/// # Errors
+///
+/// Fails if the system clock is before 1970, because dates, ids and certificates cannot express such a time.
+pub fn runtime() -> std::io::Result<Runtime> {
+    let now = Clock::System.now();
+    if now < Timestamp::from_milliseconds(0) {
+        let why = format!("the system clock is set to {now}: correct it, then start again");
+        return Err(std::io::Error::other(why));
+    }
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let mut builder = if cores > 1 { Builder::new_multi_thread() } else { Builder::new_current_thread() };
+    builder.enable_all();
+    // tokio panics if the system allows no more threads. Unwinding would then wait forever for the threads started before.
+    let hook = panic::take_hook();
+    panic::set_hook(Box::new(|panic| {
+        eprintln!("error: cannot start: {}", panic.payload_as_str().unwrap_or("a thread panicked"));
+        process::exit(1);
+    }));
+    let runtime = builder.build();
+    panic::set_hook(hook);
+    runtime
+}

@@ -1,0 +1,220 @@
+//! `petstore messages`
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use crate::cli::data::database::find_account;
+use crate::cli::data::export;
+use crate::cli::terminal::confirm::confirms;
+use crate::cli::terminal::progress::counted;
+use crate::cli::terminal::table::{or_dash, print_list, strip_bidi, table};
+use crate::cli::{Create, Failure, Outcome, actor, with_store};
+use crate::config::{Common, one_of};
+use crate::domain::{Email, Invalid, MessageId, MessageQuery, MessageRecord, MessageState};
+use crate::representation::write_message;
+use crate::store::Store;
+
+/// Maximum number of characters of a message in the table.
+const PREVIEW: usize = 40;
+
+#[derive(Subcommand, Debug)]
+pub enum Messages {
+    List(List),
+    Export(Export),
+    Retry(Retry),
+    Discard(Discard),
+}
+
+/// List the newest messages
+///
+/// A message is waiting until the server of `--relay` has acknowledged it. Then it is sent. As in the API, the status of a
+/// waiting message is `queued`.
+#[derive(Args, Debug)]
+pub struct List {
+    #[command(flatten)]
+    filter: Filter,
+    /// Maximum number of messages
+    #[arg(long, value_name = "NUMBER", default_value = "20", value_parser = clap::value_parser!(u32).range(1..))]
+    limit: u32,
+    /// Print a JSON array of objects
+    #[arg(long)]
+    json: bool,
+}
+
+/// Export messages as newline-delimited JSON
+///
+/// Messages are sorted by account, oldest first. Each line is the object of the API with two more fields: `account`, the
+/// e-mail address, and `sentAt`, which is `null` for a waiting message.
+///
+/// The export is not a consistent snapshot, unlike `petstore backup`. It contains every message that exists throughout
+/// the export exactly once, in the state at the time when its page of 200 is read. The service is not blocked, however
+/// slowly the output is read.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Example:
+  petstore messages export --state waiting waiting.ndjson")]
+pub struct Export {
+    #[command(flatten)]
+    target: export::Target,
+    #[command(flatten)]
+    filter: Filter,
+}
+
+/// Deliver waiting messages now
+///
+/// Ends their delays and pauses after failures. The process that relays messages follows within a second.
+#[derive(Args, Debug)]
+pub struct Retry {
+    /// Ids of waiting messages
+    #[arg(value_name = "ID", required_unless_present = "all", conflicts_with = "all", value_parser = message_id)]
+    ids: Vec<MessageId>,
+    /// Retry all messages
+    #[arg(long)]
+    all: bool,
+}
+
+/// Give up waiting messages
+///
+/// Deletes them, all or none, and records it in the audit. Asks for confirmation on a terminal; elsewhere, needs --yes.
+#[derive(Args, Debug)]
+pub struct Discard {
+    /// Ids of waiting messages
+    #[arg(value_name = "ID", required = true, value_parser = message_id)]
+    ids: Vec<MessageId>,
+    /// Do not ask for confirmation
+    #[arg(long)]
+    yes: bool,
+}
+
+#[derive(Args, Debug)]
+struct Filter {
+    /// Only messages of this account
+    #[arg(long, value_name = "EMAIL", value_parser = Email::parse)]
+    account: Option<Email>,
+    /// Only messages in this state
+    #[arg(long, value_name = "STATE", value_parser = one_of(&MessageState::ALL, MessageState::as_str))]
+    state: Option<MessageState>,
+}
+
+impl Messages {
+    pub fn run(self, common: &Common) -> Outcome {
+        match self {
+            Self::List(command) => command.run(common),
+            Self::Export(command) => command.run(common),
+            Self::Retry(command) => command.run(common),
+            Self::Discard(command) => command.run(common),
+        }
+    }
+}
+
+impl Filter {
+    async fn query(self, store: &Store, newest: Option<u32>) -> Result<MessageQuery, Failure> {
+        let account = match &self.account {
+            None => None,
+            Some(email) => Some(find_account(store, email).await?.id),
+        };
+        Ok(MessageQuery { account, state: self.state, newest })
+    }
+}
+
+impl List {
+    fn run(self, common: &Common) -> Outcome {
+        with_store(common, Create::Never, async |store| {
+            let query = self.filter.query(&store, Some(self.limit)).await?;
+            let mut messages = Vec::new();
+            let mut keep = |record| {
+                messages.push(record);
+                Ok(())
+            };
+            store.export_messages(&query, &mut keep).await?;
+            print_list(&messages, self.json, json, shown)
+        })
+    }
+}
+
+impl Export {
+    fn run(self, common: &Common) -> Outcome {
+        with_store(common, Create::Never, async |store| {
+            let query = self.filter.query(&store, None).await?;
+            let progress = export::progress(store.count_messages(&query).await.ok(), &self.target);
+            export::export(&self.target, &common.data_dir, "message", &progress, async |out| {
+                let mut line = |record: MessageRecord| {
+                    progress.inc(1);
+                    serde_json::to_writer(&mut *out, &json(&record))?;
+                    out.write_all(b"\n")
+                };
+                store.export_messages(&query, &mut line).await
+            })
+            .await
+        })
+    }
+}
+
+impl Retry {
+    fn run(self, common: &Common) -> Outcome {
+        with_store(common, Create::Never, async |store| changed(store.retry_messages(unique(self.ids)).await?))
+    }
+}
+
+impl Discard {
+    fn run(self, common: &Common) -> Outcome {
+        let ids = unique(self.ids);
+        let count = counted(ids.len() as u64, "message");
+        match if self.yes { Some(true) } else { confirms(&format!("Discard {count}?"))? } {
+            Some(true) => {}
+            Some(false) => return Err(Failure("nothing was changed".into())),
+            None => return Err(Failure(format!("this would discard {count}: confirm with --yes"))),
+        }
+        with_store(common, Create::Never, async |store| changed(store.discard_messages(ids, actor()).await?))
+    }
+}
+
+fn changed(are_waiting: bool) -> Outcome {
+    let refused =
+        "not all of these messages are waiting, and nothing was changed: see `petstore messages list --state waiting`";
+    if are_waiting { Ok(()) } else { Err(Failure(refused.into())) }
+}
+
+fn unique(mut ids: Vec<MessageId>) -> Vec<MessageId> {
+    ids.sort_unstable();
+    ids.dedup();
+    ids
+}
+
+fn message_id(text: &str) -> Result<MessageId, Invalid> {
+    MessageId::parse(text).ok_or_else(|| Invalid("an id is msg_ and 32 hexadecimal digits".into()))
+}
+
+/// The fields of the API, the account and the time of delivery.
+fn json(record: &MessageRecord) -> Value {
+    let MessageRecord { message, account, sent_at } = record;
+    let mut object = Vec::new();
+    write_message(message, *sent_at, &mut object);
+    let mut object: Value = serde_json::from_slice(&object).expect("a message is JSON");
+    object["account"] = account.as_str().into();
+    object["sentAt"] = json!(sent_at);
+    object
+}
+
+fn shown(messages: &[MessageRecord]) -> String {
+    let head = ["ID", "ACCOUNT", "CREATED", "SENT", "MESSAGE"];
+    let rows = messages.iter().map(|MessageRecord { message, account, sent_at }| {
+        [
+            message.id.to_string(),
+            strip_bidi(account.as_str()),
+            message.created_at.to_string(),
+            or_dash(*sent_at),
+            preview(message.text.as_str()),
+        ]
+    });
+    table(head, rows)
+}
+
+/// Returns the beginning of a text in one line.
+fn preview(text: &str) -> String {
+    let line: String = strip_bidi(text).chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    match line.char_indices().nth(PREVIEW) {
+        None => line,
+        Some((end, _)) => format!("{}…", &line[..end]),
+    }
+}

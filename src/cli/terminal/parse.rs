@@ -1,0 +1,105 @@
+//! Parses the command line, the environment and the configuration file.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, FromArgMatches};
+
+use crate::cli::accounts::passwords;
+use crate::cli::run::quickstart::Quickstart;
+use crate::cli::run::serve::Serve;
+use crate::cli::{Cli, Command, command};
+use crate::config::{File, environment};
+use crate::store::postgres::Limits;
+
+/// The parsed command line, with the source of each setting.
+pub struct Parsed {
+    pub cli: Cli,
+    pub matches: ArgMatches,
+    pub file: File,
+}
+
+/// Parses the flags, then the flags and the environment, then both and the file. Each step adds one source, so that the
+/// source of an error is known.
+pub fn parse(arguments: &[OsString]) -> Result<Parsed, clap::Error> {
+    let command = command();
+    environment::ignored(command.clone()).try_get_matches_from(arguments).map_err(hide_passwords)?;
+    let matches = command.clone().try_get_matches_from(arguments).map_err(|error| {
+        let (name, why) = refused(error);
+        invalid(&[environment::variable(&command, &name).unwrap_or(name), why].join(": "))
+    })?;
+    refuse_settings_of_ephemeral(&matches)?;
+    let Some(path) = matches.get_one::<PathBuf>("config") else {
+        return parsed(matches, File::default());
+    };
+    let shown = passwords::hidden(&path.display().to_string());
+    let file = File::read(path, &command).map_err(|why| invalid(&format!("{shown}: {why}")))?;
+    let matches = file.apply(command).try_get_matches_from(arguments).map_err(|error| {
+        let (name, why) = refused(error);
+        invalid(&[shown, name, why].join(": "))
+    })?;
+    parsed(matches, file)
+}
+
+/// Rejects settings of a service that contradict each other.
+fn parsed(matches: ArgMatches, file: File) -> Result<Parsed, clap::Error> {
+    let mut cli = Cli::from_arg_matches(&matches)?;
+    if let Some(url) = &mut cli.common.database_url {
+        url.limits = Limits(cli.common.database_timeout);
+    }
+    if let Command::Serve(Serve { service, .. }) | Command::Quickstart(Quickstart { service, .. }) = &cli.command {
+        service.certificate().map_err(invalid)?;
+    }
+    Ok(Parsed { cli, matches, file })
+}
+
+/// Rejects flags that would have no effect, because an ephemeral store is always a new one.
+fn refuse_settings_of_ephemeral(matches: &ArgMatches) -> Result<(), clap::Error> {
+    let is_given = |id: &&str| matches.value_source(id) == Some(ValueSource::CommandLine);
+    let given = ["config", "data_dir", "database_url", "database_timeout", "deployment", "require_standbys"]
+        .into_iter()
+        .find(is_given);
+    match given.filter(|_| matches.subcommand_name() == Some("ephemeral")) {
+        Some(id) => Err(invalid(&format!("--{} cannot be used with `petstore ephemeral`", id.replace('_', "-")))),
+        None => Ok(()),
+    }
+}
+
+fn invalid(why: &str) -> clap::Error {
+    clap::Error::raw(ErrorKind::InvalidValue, format!("{why}\n"))
+}
+
+/// Returns the name of the rejected setting and the reason. The reason does not contain the flag, because the value came
+/// from the environment or the file.
+fn refused(error: clap::Error) -> (String, String) {
+    let error = hide_passwords(error);
+    let flag = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(flag)) => flag.as_str(),
+        _ => "",
+    };
+    let name = flag.trim_start_matches('-').split([' ', '[', '=']).next().unwrap_or_default();
+    let why = error.to_string();
+    let end = why.find("\n\nFor more").unwrap_or(why.len());
+    let why = why[..end].trim_start_matches("error: ").trim_end().replace(&format!(" for '{flag}'"), "");
+    (name.to_owned(), why)
+}
+
+/// Hides passwords in the parts of the command line that `error` quotes.
+fn hide_passwords(mut error: clap::Error) -> clap::Error {
+    let takes_email =
+        matches!(error.get(ContextKind::InvalidArg), Some(ContextValue::String(arg)) if arg.contains("<EMAIL>"));
+    for kind in [ContextKind::InvalidArg, ContextKind::InvalidSubcommand, ContextKind::InvalidValue] {
+        let Some(ContextValue::String(text)) = error.get(kind) else { continue };
+        let hidden = match text.rsplit_once('@') {
+            // A URL without its scheme, such as `password@host`.
+            Some((_, host)) if kind == ContextKind::InvalidValue && !takes_email && !text.contains("://") => {
+                format!("[hidden]@{host}")
+            }
+            _ => passwords::hidden(text),
+        };
+        error.insert(kind, ContextValue::String(hidden));
+    }
+    error
+}

@@ -1,0 +1,312 @@
+//! The pages of API keys: list, create, rotate, revoke.
+
+use std::time::Duration;
+
+use askama::Template;
+use axum::http::{StatusCode, Uri};
+use axum::response::Response;
+
+use crate::console::error::PageError;
+use crate::console::form::pagination::{self, Links, ListPage, Place, newest_first};
+use crate::console::form::path::Path;
+use crate::console::form::submission::{Field, Form};
+use crate::console::layout::{Site, page};
+use crate::console::session::current_user::SignedIn;
+use crate::console::shown::sample_request::SampleRequest;
+use crate::console::shown::times::{ago, day, moment};
+use crate::domain::api_key::{KeyName, KeyQuery, KeyState, NewKey, Rotation};
+use crate::domain::{ApiKey, Invalid, KeyId, KeyRecord, PageLimit, PageQuery, grouped};
+use crate::http::Operation;
+use crate::http::input::integer;
+use crate::http::preferences::Preferences;
+
+/// The lifetimes that the form offers: value and text.
+const LIFETIMES: [(&str, &str); 4] = [("30d", "30 days"), ("90d", "90 days"), ("365d", "1 year"), ("never", "Never")];
+
+/// The choices of a key's access: value and text.
+const ACCESSES: [(&str, &str); 2] = [("write", "Read and write"), ("read", "Only read")];
+
+/// The overlaps that the form offers: value and text. The old key keeps working until the overlap ends.
+const OVERLAPS: [(&str, &str); 4] =
+    [("24h", "24 hours"), ("1h", "1 hour"), ("7d", "7 days"), ("0s", "0 hours (stops at once)")];
+
+#[derive(Template)]
+#[template(path = "console/keys.html")]
+struct List<'a> {
+    site: Site<'a>,
+    keys: Vec<Row>,
+    status: Option<KeyState>,
+    links: Links<i64>,
+}
+
+#[derive(Template)]
+#[template(path = "console/key-new.html")]
+struct New<'a> {
+    site: Site<'a>,
+    form: KeyForm,
+    lifetimes: &'static [(&'static str, &'static str)],
+    accesses: &'static [(&'static str, &'static str)],
+    opened: Opened,
+}
+
+struct KeyForm {
+    name: Field,
+    expiry: Field,
+    access: Field,
+    prefer: Field,
+}
+
+impl KeyForm {
+    fn empty() -> Self {
+        let (expiry, access) = (Field::new("90d"), Field::new("write"));
+        Self { name: Field::default(), expiry, access, prefer: Field::default() }
+    }
+
+    /// Parses the fields of a new key for `account`. `None` if one of them has an error.
+    fn parse(&mut self, key: &ApiKey, who: &SignedIn) -> Option<NewKey> {
+        let (deployment, now) = (who.api().store.deployment(), who.api().clock.steady());
+        let name = self.name.parse("Enter a name.", "The name", KeyName::parse);
+        let lifetime = self.expiry.parse("Choose when it expires.", "The time", |text| {
+            if text == "never" { Ok(None) } else { choice(&text, &LIFETIMES).map(Some) }
+        });
+        let read_only = self.access.parse("Choose an access.", "The access", |access| match access.as_str() {
+            "write" => Ok(false),
+            "read" => Ok(true),
+            _ => Err(Invalid("must be one of the options".into())),
+        });
+        let prefer = self.prefer.parse_optional("The text", |text| Preferences::for_key(&text, deployment, now));
+        let new = NewKey::of(key, who.session.account, name?, now, lifetime?);
+        let read_only = read_only?;
+        self.prefer.error.is_none().then_some(NewKey { read_only, prefer, ..new })
+    }
+}
+
+#[derive(Template)]
+#[template(path = "console/key-made.html")]
+struct Made<'a> {
+    site: Site<'a>,
+    key: &'a str,
+    /// Requests to try the key with.
+    request: SampleRequest,
+    /// The failures that requests with the key get.
+    prefer: Option<String>,
+    /// After a rotation, when the old key stops working.
+    before: Option<String>,
+}
+
+#[derive(Template)]
+#[template(path = "console/key-rotate.html")]
+struct Rotate<'a> {
+    site: Site<'a>,
+    key: Row,
+    overlaps: &'static [(&'static str, &'static str)],
+    opened: Opened,
+}
+
+/// The newest key when a form was opened. The form carries it, so that reloading the page of a new key, which sends the
+/// form again, creates no second key.
+struct Opened {
+    /// The id of the newest key. 0 if there was none.
+    newest: i64,
+    /// The key that was created since then, if any.
+    since: Option<Row>,
+}
+
+impl Opened {
+    async fn now(who: &SignedIn) -> Result<Self, PageError> {
+        Self::since(who, None).await
+    }
+
+    /// Reads the form, and the keys created since it was opened.
+    async fn of(who: &SignedIn, fields: &Form) -> Result<Self, PageError> {
+        match integer(fields.get("newest")) {
+            Some(seen) => Self::since(who, Some(seen)).await,
+            None => Err(PageError::bad_request("The form is incomplete. Open its page again.")),
+        }
+    }
+
+    /// `seen` is the newest key when the form was opened. `None` if it is opened now.
+    async fn since(who: &SignedIn, seen: Option<i64>) -> Result<Self, PageError> {
+        let newest = who
+            .api()
+            .store
+            .list_keys_of(who.session.account, &KeyQuery::newest(who.api().clock.steady()))
+            .await?
+            .0
+            .pop();
+        let newest = newest.map(|key| Row::new(key, who));
+        let id = newest.as_ref().map_or(0, |key| key.id);
+        Ok(Self { newest: id.max(seen.unwrap_or(0)), since: newest.filter(|_| seen.is_some_and(|seen| id > seen)) })
+    }
+}
+
+#[derive(Template)]
+#[template(path = "console/key-revoke.html")]
+struct Revoke<'a> {
+    site: Site<'a>,
+    key: Row,
+}
+
+/// A key as pages show it.
+struct Row {
+    id: i64,
+    name: String,
+    hint: String,
+    created: String,
+    last_used: Option<String>,
+    expires: Option<String>,
+    is_read_only: bool,
+    prefer: Option<String>,
+    state: KeyState,
+    /// Number of requests to this process since its start.
+    requests: String,
+}
+
+impl Row {
+    fn new(key: KeyRecord, who: &SignedIn) -> Self {
+        let clock = &who.api().clock;
+        let last_used = key.last_use().max(who.api().api_keys.unstored_use(key.id));
+        let last_used = last_used.map(|used| ago(used, clock.now()));
+        Self {
+            id: key.id.0,
+            state: key.state(clock.steady()),
+            requests: grouped(who.api().api_keys.requests(key.id)),
+            name: key.name,
+            hint: key.hint,
+            created: day(key.created_at),
+            last_used,
+            expires: key.expires_at.map(moment),
+            is_read_only: key.read_only,
+            prefer: key.prefer,
+        }
+    }
+
+    fn works(&self) -> bool {
+        self.state == KeyState::Active
+    }
+}
+
+pub async fn list(who: SignedIn, uri: Uri) -> Result<Response, PageError> {
+    let parameters = Form::of_query(&uri);
+    let status = pagination::status(&parameters, KeyState::parse)?;
+    let place = Place::of_numbered(&parameters)?;
+    let (store, account, now) = (&who.api().store, who.session.account, who.api().clock.steady());
+    let read = |direction, after, limit| async move {
+        let query = KeyQuery { page: PageQuery { limit, status, after, direction }, now };
+        store.list_keys_of(account, &query).await
+    };
+    let ListPage { entries, links } = newest_first(&place, PageLimit::default(), |key| key.id.0, read).await?;
+    let keys = entries.into_iter().map(|key| Row::new(key, &who)).collect();
+    let site = Site::new(&who, "API keys", "keys");
+    Ok(page(StatusCode::OK, &List { site, keys, status, links }))
+}
+
+pub async fn new(who: SignedIn) -> Result<Response, PageError> {
+    let opened = Opened::now(&who).await?;
+    Ok(new_key(&who, StatusCode::OK, KeyForm::empty(), opened))
+}
+
+pub async fn create(who: SignedIn, fields: Form) -> Result<Response, PageError> {
+    let [name, expiry, access, prefer] = ["name", "expiry", "access", "prefer"].map(|name| fields.field(name));
+    let mut form = KeyForm { name, expiry, access, prefer };
+    let key = ApiKey::generate(who.api().store.deployment());
+    let new = form.parse(&key, &who);
+    let opened = Opened::of(&who, &fields).await?;
+    let Some(new) = new else {
+        return Ok(new_key(&who, StatusCode::UNPROCESSABLE_ENTITY, form, opened));
+    };
+    if opened.since.is_some() {
+        return Ok(new_key(&who, StatusCode::CONFLICT, form, opened));
+    }
+    count_new(&who)?;
+    let prefer = new.prefer.clone();
+    who.api().store.create_key(new, who.actor()).await?;
+    who.api().api_keys.note_change();
+    Ok(made(&who, &key, prefer, None))
+}
+
+pub async fn confirm_rotation(who: SignedIn, Path(id): Path<String>) -> Result<Response, PageError> {
+    let key = own_key(&who, &id).await?;
+    let opened = Opened::now(&who).await?;
+    Ok(rotation(&who, StatusCode::OK, key, opened))
+}
+
+pub async fn rotate(who: SignedIn, Path(id): Path<String>, fields: Form) -> Result<Response, PageError> {
+    let before = own_key(&who, &id).await?;
+    let overlap = choice(fields.get("overlap"), &OVERLAPS)
+        .map_err(|invalid| PageError::bad_request(format!("The overlap {invalid}.")))?;
+    let opened = Opened::of(&who, &fields).await?;
+    if opened.since.is_some() {
+        return Ok(rotation(&who, StatusCode::CONFLICT, before, opened));
+    }
+    count_new(&who)?;
+    let key = ApiKey::generate(who.api().store.deployment());
+    let replacement = Rotation::to(&key, who.api().clock.steady(), overlap);
+    if who.api().store.rotate_key(KeyId(before.id), replacement, who.actor()).await?.is_none() {
+        let message = "This key has expired or been revoked, so it cannot be rotated. Create a new key.";
+        return Err(PageError::not_found(message));
+    }
+    who.api().api_keys.note_change();
+    let end = match overlap.is_zero() {
+        true => format!("The old key, {}, no longer works.", before.hint),
+        false => {
+            let until = own_key(&who, &id).await?.expires.unwrap_or_default();
+            format!("The old key, {}, works until {until}.", before.hint)
+        }
+    };
+    Ok(made(&who, &key, before.prefer, Some(end)))
+}
+
+pub async fn confirm_revocation(who: SignedIn, Path(id): Path<String>) -> Result<Response, PageError> {
+    let key = own_key(&who, &id).await?;
+    Ok(page(StatusCode::OK, &Revoke { site: Site::new(&who, "Revoke an API key", "keys"), key }))
+}
+
+pub async fn revoke(who: SignedIn, Path(id): Path<String>) -> Result<Response, PageError> {
+    let key = own_key(&who, &id).await?;
+    if key.state != KeyState::Revoked {
+        who.api().store.revoke_key(KeyId(key.id), who.actor()).await?;
+        who.api().api_keys.note_change();
+    }
+    Ok(who.redirect("keys?notice=key-revoked"))
+}
+
+/// Counts a new key of the account. Fails if there were too many: keys are kept for ever.
+fn count_new(who: &SignedIn) -> Result<(), PageError> {
+    let counted = who.console.throttle.count_new_key(who.session.account, who.api().clock.steady());
+    counted.map_err(|wait| PageError::too_many("new API keys", wait))
+}
+
+/// Returns the key in the path. Other accounts' keys are reported as not found.
+async fn own_key(who: &SignedIn, id: &str) -> Result<Row, PageError> {
+    let key = match integer(id) {
+        Some(id) => who.api().store.find_key_of(who.session.account, KeyId(id)).await?,
+        None => None,
+    };
+    let key = key.ok_or_else(|| PageError::not_found("You have no API key with this id."))?;
+    Ok(Row::new(key, who))
+}
+
+/// Parses one of the durations that a form offers.
+fn choice(text: &str, offered: &[(&str, &str)]) -> Result<Duration, Invalid> {
+    match offered.iter().any(|(value, _)| *value == text) {
+        true => crate::config::duration(text),
+        false => Err(Invalid("must be one of the options".into())),
+    }
+}
+
+fn new_key(who: &SignedIn, status: StatusCode, form: KeyForm, opened: Opened) -> Response {
+    let site = Site::new(who, "Create an API key", "keys");
+    page(status, &New { site, form, lifetimes: &LIFETIMES, accesses: &ACCESSES, opened })
+}
+
+fn rotation(who: &SignedIn, status: StatusCode, key: Row, opened: Opened) -> Response {
+    let site = Site::new(who, "Rotate an API key", "keys");
+    page(status, &Rotate { site, key, overlaps: &OVERLAPS, opened })
+}
+
+fn made(who: &SignedIn, key: &ApiKey, prefer: Option<String>, before: Option<String>) -> Response {
+    let site = Site::new(who, "Your new API key", "keys");
+    let url = format!("{}{}?limit=5", who.addresses.base_url.as_str(), Operation::ListPets.api_path());
+    page(StatusCode::OK, &Made { site, key: key.expose(), request: SampleRequest::get(url), prefer, before })
+}

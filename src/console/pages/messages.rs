@@ -1,0 +1,103 @@
+//! The messages page: send a message, list the account's own.
+
+use askama::Template;
+use axum::http::{StatusCode, Uri};
+use axum::response::Response;
+
+use crate::console::error::PageError;
+use crate::console::form::pagination::{self, Links, Place, newest_first};
+use crate::console::form::request_key::RequestKey;
+use crate::console::form::submission::{Field, Form};
+use crate::console::layout::Site;
+use crate::console::session::current_user::SignedIn;
+use crate::console::shown::api_call::{ApiCall, Unsent};
+use crate::console::shown::times::moment;
+use crate::domain::{Invalid, Message, MessageId, MessageText, PageLimit, Timestamp, TrackedMessage};
+use crate::http::Operation;
+
+/// Number of messages on a page, and of characters of each: the longest have 10,000.
+const PAGE: i64 = 10;
+const SHOWN: usize = 280;
+
+#[derive(Template)]
+#[template(path = "console/messages.html")]
+struct List<'a> {
+    site: Site<'a>,
+    text: Field,
+    key: RequestKey,
+    sent: Option<ApiCall>,
+    unsent: Unsent,
+    messages: Vec<Row>,
+    links: Links<MessageId>,
+    /// The request of the list. `None` after a form.
+    listed: Option<ApiCall>,
+}
+
+/// A message as the page shows it.
+struct Row {
+    id: String,
+    text: String,
+    is_cut: bool,
+    created: String,
+    status: &'static str,
+}
+
+impl Row {
+    fn new(message: &Message, sent_at: Option<Timestamp>) -> Self {
+        let text = message.text.as_str();
+        let end = text.char_indices().nth(SHOWN).map(|(end, _)| end);
+        Self {
+            id: message.id.to_string(),
+            text: text[..end.unwrap_or(text.len())].to_owned(),
+            is_cut: end.is_some(),
+            created: moment(message.created_at),
+            status: Message::status(sent_at),
+        }
+    }
+}
+
+pub async fn list(who: SignedIn, uri: Uri) -> Result<Response, PageError> {
+    let invalid = || Invalid("must be that of a message, such as msg_01978a4be2c07d3e8f5a6b7c8d9e0f10".into());
+    let parse = |text: &str| MessageId::parse(text).ok_or_else(invalid);
+    let place = Place::of(&Form::of_query(&uri), parse, MessageId::successor)?;
+    show(&who, StatusCode::OK, place, Field::default(), RequestKey::generate(), None).await
+}
+
+pub async fn send(who: SignedIn, fields: Form) -> Result<Response, PageError> {
+    // Browsers send a line break as two characters (HTML standard, section 4.10.22.4), but the user typed one.
+    let mut text = Field::new(fields.get("message").replace("\r\n", "\n"));
+    let key = RequestKey::of(&fields);
+    let Some(parsed) = text.parse("Enter a message.", "The message", MessageText::parse) else {
+        return show(&who, StatusCode::UNPROCESSABLE_ENTITY, Place::FIRST, text, key, None).await;
+    };
+    let body = body(parsed.as_str()).to_string();
+    let api_call = ApiCall::post(&who, Operation::SendMessage, None, &key, &body, &fields).await;
+    let text = if api_call.status.is_success() { Field::default() } else { text };
+    show(&who, api_call.status, Place::FIRST, text, key.after(api_call.status), Some(api_call)).await
+}
+
+async fn show(
+    who: &SignedIn,
+    status: StatusCode,
+    place: Place<MessageId>,
+    text: Field,
+    key: RequestKey,
+    sent: Option<ApiCall>,
+) -> Result<Response, PageError> {
+    let (store, account) = (&who.api().store, who.session.account);
+    let read = |direction, after, limit| store.list_messages_of(account, direction, after, limit);
+    let limit = PageLimit::new(PAGE).expect("a page may have ten messages");
+    let page = newest_first(&place, limit, |(message, _): &TrackedMessage| message.id, read).await?;
+    let query = pagination::as_api(&page, None, MessageId::predecessor);
+    let listed = ApiCall::list(who, Operation::ListMessages, query.filter(|_| sent.is_none())).await;
+    let messages = page.entries.iter().map(|(message, sent_at)| Row::new(message, *sent_at)).collect();
+    let site = Site::new(who, "Messages", "messages");
+    let unsent = ApiCall::unsent(who, Operation::SendMessage, &key, &[&text], &body(text.or_example("Hello, store!")));
+    let list = List { site, text, key, sent, unsent, messages, links: page.links, listed };
+    Ok(ApiCall::page(status, &list, list.sent.as_ref().or(list.listed.as_ref())))
+}
+
+/// The body of the API request.
+fn body(message: &str) -> serde_json::Value {
+    serde_json::json!({ "message": message })
+}

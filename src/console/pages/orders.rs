@@ -1,0 +1,235 @@
+//! The orders page: list the account's own, or all for staff; place orders, change their status.
+
+use askama::Template;
+use axum::http::{StatusCode, Uri};
+use axum::response::Response;
+use futures_util::future::try_join_all;
+
+use crate::console::error::PageError;
+use crate::console::form::pagination::{self, Links, ListPage, Place, newest_first, parse_integer};
+use crate::console::form::path::Path;
+use crate::console::form::request_key::RequestKey;
+use crate::console::form::submission::{Field, Form};
+use crate::console::layout::Site;
+use crate::console::session::current_user::{CurrentUser, SignedIn};
+use crate::console::shown::api_call::{ApiCall, Unsent};
+use crate::console::shown::times::moment;
+use crate::domain::{Direction, Order, OrderQuery, OrderStatus, PageLimit, PetQuery, PetStatus, Role, Transition};
+use crate::http::input::integer;
+use crate::http::{Operation, Permission};
+use crate::store::{self, Store};
+
+#[derive(Template)]
+#[template(path = "console/orders.html")]
+struct List<'a> {
+    site: Site<'a>,
+    pet_id: Field,
+    /// The id of an available animal, for the form's example.
+    example: String,
+    /// The idempotency key of a new order. The buttons that change an order add its id.
+    key: RequestKey,
+    unsent: Unsent,
+    /// True if the list has the orders of all customers.
+    is_staff: bool,
+    orders: Vec<Row>,
+    status: Option<OrderStatus>,
+    links: Links<i64>,
+    /// The submitted form, and its outcome.
+    sent: Option<ApiCall>,
+    outcome: String,
+    /// The request of the list. `None` after a form.
+    listed: Option<ApiCall>,
+}
+
+/// An order as the page shows it.
+struct Row {
+    id: i64,
+    pet_id: i64,
+    pet_name: String,
+    status: OrderStatus,
+    placed: String,
+    changed: String,
+    /// The address of the customer, which only staff see.
+    customer: Option<String>,
+}
+
+impl Row {
+    async fn new(store: &Store, role: Role, order: Order) -> store::Result<Self> {
+        let Order { id, pet_id, account, status, created_at, updated_at } = order;
+        let pet = store.find_pet(pet_id).await?;
+        let pet_name = pet.map_or_else(String::new, |pet| pet.name.to_string());
+        let customer = match role {
+            Role::Customer => None,
+            Role::Staff => store.find_email(account).await?.map(|email| email.as_str().to_owned()),
+        };
+        Ok(Self { id, pet_id, pet_name, status, placed: moment(created_at), changed: moment(updated_at), customer })
+    }
+
+    /// The steps that its status allows to the user.
+    fn steps(&self) -> impl Iterator<Item = Transition> {
+        let (status, is_staff) = (self.status, self.customer.is_some());
+        let steps = Transition::ALL.into_iter().filter(move |step| step.apply(status).is_some());
+        steps.filter(move |step| is_staff || operation(*step).permission() == Permission::Account)
+    }
+}
+
+pub async fn list(who: SignedIn, uri: Uri) -> Result<Response, PageError> {
+    let parameters = Form::of_query(&uri);
+    let status = pagination::status(&parameters, OrderStatus::parse)?;
+    let place = Place::of_numbered(&parameters)?;
+    // Links from an animal fill in its id.
+    let view = View::new(parameters.field("petId"), RequestKey::generate());
+    View { status, place, ..view }.show(&who).await
+}
+
+pub async fn place(who: SignedIn, fields: Form) -> Result<Response, PageError> {
+    let (mut pet_id, key) = (fields.field("petId"), RequestKey::of(&fields));
+    let Some(pet) = pet_id.parse("Enter the id of an animal.", "The animal", |text| parse_integer(text.trim())) else {
+        let view = View::new(pet_id, key);
+        return View { status_code: StatusCode::UNPROCESSABLE_ENTITY, ..view }.show(&who).await;
+    };
+    place_order(&who, pet, pet_id, key, &fields).await
+}
+
+/// Redirects to the form with the animal's id, because the address stays in the browser's address bar.
+pub async fn show_pet(user: CurrentUser, Path(id): Path<String>) -> Response {
+    match integer(&id) {
+        Some(id) => user.redirect(&format!("orders?petId={id}")),
+        None => user.redirect("orders"),
+    }
+}
+
+/// Orders an animal from the list.
+pub async fn place_from_list(who: SignedIn, Path(id): Path<String>, fields: Form) -> Result<Response, PageError> {
+    let Some(pet) = integer(&id) else { return Err(PageError::not_found("There is no page at this address.")) };
+    let key = RequestKey::of(&fields).of_entry(pet);
+    place_order(&who, pet, Field::new(id), key, &fields).await
+}
+
+async fn place_order(
+    who: &SignedIn,
+    pet: i64,
+    pet_id: Field,
+    key: RequestKey,
+    fields: &Form,
+) -> Result<Response, PageError> {
+    let api_call = ApiCall::post(who, Operation::PlaceOrder, None, &key, &body(&pet.into()).to_string(), fields).await;
+    let pet_id = if api_call.status.is_success() { Field::default() } else { pet_id };
+    done(who, pet_id, key, None, api_call).await
+}
+
+pub async fn step(
+    who: SignedIn,
+    Path((id, step)): Path<(String, String)>,
+    fields: Form,
+) -> Result<Response, PageError> {
+    let (Some(id), Some(step)) = (integer(&id), Transition::parse(&step)) else {
+        return Err(PageError::not_found("There is no page at this address."));
+    };
+    let key = RequestKey::of(&fields);
+    let api_call = ApiCall::post(&who, operation(step), Some(id), &key.of_entry(id), "", &fields).await;
+    done(&who, Field::default(), key, Some(id), api_call).await
+}
+
+const fn operation(step: Transition) -> Operation {
+    match step {
+        Transition::Approve => Operation::ApproveOrder,
+        Transition::Deliver => Operation::DeliverOrder,
+        Transition::Cancel => Operation::CancelOrder,
+    }
+}
+
+/// Returns the list after a form, beginning with the order that the form was about. `order` is the one that it changes.
+async fn done(
+    who: &SignedIn,
+    pet_id: Field,
+    key: RequestKey,
+    order: Option<i64>,
+    api_call: ApiCall,
+) -> Result<Response, PageError> {
+    let answer: serde_json::Value = serde_json::from_str(&api_call.body).unwrap_or_default();
+    let status = answer["status"].as_str().and_then(|status| OrderStatus::parse(status).ok());
+    let done = match (answer["id"].as_i64(), answer["petId"].as_i64(), status) {
+        (Some(id), Some(pet_id), Some(status)) => {
+            let pet = who.api().store.find_pet(pet_id).await?;
+            let name = pet.map_or_else(String::new, |pet| pet.name.to_string());
+            let (status, pet) = (status.as_str(), status.pet().as_str());
+            // Isolated, so that the direction of the name does not change the sentence around it.
+            format!("Order {id} is now {status}. \u{2068}{name}\u{2069} (animal {pet_id}) is {pet}.")
+        }
+        _ => String::new(),
+    };
+    let outcome = match order {
+        // The list has no button to repeat a step that was executed.
+        Some(id) if api_call.is_unknown() => format!(
+            "{}The result is unknown. The list shows the status of order {id}. If it has not changed, repeat the step: it counts only once.",
+            api_call.origin()
+        ),
+        _ => api_call.outcome(&done, "Nothing was changed."),
+    };
+    let place = match answer["id"].as_i64().or(order.filter(|_| api_call.is_unknown())) {
+        Some(id) => Place::before(id.saturating_add(1)),
+        None => Place::FIRST,
+    };
+    let view = View::new(pet_id, key.after(api_call.status));
+    View { status_code: api_call.status, place, done: Some((api_call, outcome)), ..view }.show(who).await
+}
+
+/// A part of the list, and the form that places an order.
+struct View {
+    status_code: StatusCode,
+    status: Option<OrderStatus>,
+    place: Place<i64>,
+    pet_id: Field,
+    key: RequestKey,
+    /// The submitted form, and its outcome.
+    done: Option<(ApiCall, String)>,
+}
+
+impl View {
+    /// The newest orders, before a form is submitted.
+    fn new(pet_id: Field, key: RequestKey) -> Self {
+        Self { status_code: StatusCode::OK, status: None, place: Place::FIRST, pet_id, key, done: None }
+    }
+
+    async fn show(self, who: &SignedIn) -> Result<Response, PageError> {
+        let Self { status_code, status, place, pet_id, key, done } = self;
+        let (store, role) = (&who.api().store, who.session.role);
+        let customer = (role == Role::Customer).then_some(who.session.account);
+        let read = |direction, after, limit| async move {
+            let mut orders = Vec::new();
+            let query = OrderQuery { limit, status, after, direction };
+            let more = store.list_orders(customer, &query, &mut |order| orders.push(order)).await?;
+            Ok((orders, more))
+        };
+        let page = newest_first(&place, PageLimit::default(), |order: &Order| order.id, read).await?;
+        let (sent, outcome) = done.unzip();
+        let query = pagination::as_api(&page, status.map(OrderStatus::as_str), |id| id - 1);
+        let listed = ApiCall::list(who, Operation::ListOrders, query.filter(|_| sent.is_none())).await;
+        let ListPage { entries, links } = page;
+        // Concurrent, so that PostgreSQL answers them together.
+        let orders = try_join_all(entries.into_iter().map(|order| Row::new(store, role, order))).await?;
+        let site = Site::new(who, "Orders", "orders");
+        let example = available_pet(store).await?.unwrap_or(1).to_string();
+        let shown = body(&pet_id.integer_or_example(&example));
+        let unsent = ApiCall::unsent(who, Operation::PlaceOrder, &key, &[&pet_id], &shown);
+        let outcome = outcome.unwrap_or_default();
+        let is_staff = role == Role::Staff;
+        let list = List { site, pet_id, example, key, unsent, is_staff, orders, status, links, sent, outcome, listed };
+        Ok(ApiCall::page(status_code, &list, list.sent.as_ref().or(list.listed.as_ref())))
+    }
+}
+
+/// The body of the API request that places an order.
+fn body(pet_id: &serde_json::Value) -> serde_json::Value {
+    serde_json::json!({ "petId": pet_id })
+}
+
+/// Returns the id of the newest animal that can be ordered. `None` if there is none.
+async fn available_pet(store: &Store) -> store::Result<Option<i64>> {
+    let (status, direction) = (Some(PetStatus::Available), Direction::Descending);
+    let query = PetQuery { limit: PageLimit::ONE, status, after: None, direction };
+    let mut found = None;
+    store.list_pets(&query, &mut |pet| found = Some(pet.id)).await?;
+    Ok(found)
+}

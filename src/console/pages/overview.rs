@@ -1,0 +1,73 @@
+//! The first page: an introduction if signed out, the state of the store if signed in.
+
+use askama::Template;
+use axum::http::StatusCode;
+use axum::response::Response;
+
+use crate::config::Addresses;
+use crate::console::error::PageError;
+use crate::console::layout::{Site, page};
+use crate::console::session::current_user::CurrentUser;
+use crate::console::shown::plot::Plot;
+use crate::console::shown::sample_request::SampleRequest;
+use crate::domain::api_key::KeyQuery;
+use crate::domain::{Deployment, PetStatus, Role, StatusCounts, grouped};
+use crate::http::{Operation, deprecation};
+
+#[derive(Template)]
+#[template(path = "console/welcome.html")]
+struct Welcome<'a> {
+    site: Site<'a>,
+    addresses: &'a Addresses,
+    is_durable: bool,
+    /// A first API call.
+    request: SampleRequest,
+}
+
+#[derive(Template)]
+#[template(path = "console/overview.html")]
+struct Overview<'a> {
+    site: Site<'a>,
+    addresses: &'a Addresses,
+    counts: StatusCounts,
+    plot: Plot,
+    /// Number of failed requests among the latest of the account.
+    failed: usize,
+    database: String,
+    has_keys: bool,
+    may_reset: bool,
+    /// False once `GET /pets/{petId}` is removed.
+    warns_of_removal: bool,
+}
+
+pub async fn show(user: CurrentUser) -> Result<Response, PageError> {
+    let addresses = &*user.addresses;
+    let Some(session) = &user.session else {
+        let site = Site::new(&user, "An animal store with an API", "");
+        let url = format!("{}{}?status=available", addresses.base_url.as_str(), Operation::ListPets.api_path());
+        let (request, is_durable) = (SampleRequest::get(url), user.api().store.is_durable());
+        return Ok(page(StatusCode::OK, &Welcome { site, addresses, is_durable, request }));
+    };
+    let now = user.api().clock.now();
+    let requests = user.api().account_requests.of(session.account);
+    let overview = Overview {
+        site: Site::new(&user, "Overview", ""),
+        addresses,
+        counts: user.api().pet_counts.get(&user.api().store).await?,
+        plot: Plot::new(&user.api().requests.last_hour(|| user.api().traffic.api_requests())),
+        failed: requests.iter().filter(|request| request.is_failed()).count(),
+        database: user.api().store.database(),
+        has_keys: !user.api().store.list_keys_of(session.account, &KeyQuery::newest(now)).await?.0.is_empty(),
+        may_reset: session.role == Role::Staff && user.api().store.deployment() == Deployment::Staging,
+        warns_of_removal: now < deprecation::REMOVED_AT,
+    };
+    Ok(page(StatusCode::OK, &overview))
+}
+
+impl Overview<'_> {
+    fn cards(&self) -> [(PetStatus, String); 3] {
+        let StatusCounts { available, pending, sold } = self.counts;
+        [(PetStatus::Available, available), (PetStatus::Pending, pending), (PetStatus::Sold, sold)]
+            .map(|(status, count)| (status, grouped(count)))
+    }
+}

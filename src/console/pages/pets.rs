@@ -1,0 +1,136 @@
+//! The animals pages: browse and add.
+
+use askama::Template;
+use axum::http::{StatusCode, Uri};
+use axum::response::Response;
+
+use crate::console::error::PageError;
+use crate::console::form::pagination::{self, Links, Place, newest_first, parse_integer};
+use crate::console::form::request_key::RequestKey;
+use crate::console::form::submission::{Field, Form};
+use crate::console::layout::Site;
+use crate::console::session::current_user::SignedIn;
+use crate::console::shown::api_call::{ApiCall, Unsent};
+use crate::domain::{PageLimit, Pet, PetName, PetQuery, PetStatus};
+use crate::http::Operation;
+
+#[derive(Template)]
+#[template(path = "console/pets.html")]
+struct List<'a> {
+    site: Site<'a>,
+    pets: Vec<Pet<'static>>,
+    status: Option<PetStatus>,
+    links: Links<i64>,
+    /// The idempotency key of the form that orders an animal, without the animal's id.
+    key: RequestKey,
+    /// The request of the list.
+    listed: Option<ApiCall>,
+}
+
+impl List<'_> {
+    /// True if an animal of the page can be ordered.
+    fn has_available(&self) -> bool {
+        self.pets.iter().any(|pet| pet.status == PetStatus::Available)
+    }
+}
+
+#[derive(Template)]
+#[template(path = "console/pet-new.html")]
+struct New<'a> {
+    site: Site<'a>,
+    form: PetForm,
+    key: RequestKey,
+    sent: Option<ApiCall>,
+    unsent: Unsent,
+}
+
+impl New<'_> {
+    /// The inputs of the form: name, label, JSON type, example, field and hint.
+    fn inputs(&self) -> [(&str, &str, &str, &str, &Field, &str); 2] {
+        let PetForm { name, category_id, .. } = &self.form;
+        [
+            ("name", "Name", "string", "Rex", name, "1 to 255 characters."),
+            ("categoryId", "Category", "integer", "1", category_id, "The id of the category."),
+        ]
+    }
+
+    /// Returns the outcome of the form that sent this request.
+    fn outcome(&self, sent: &ApiCall) -> String {
+        let pet: serde_json::Value = serde_json::from_str(&sent.body).unwrap_or_default();
+        sent.outcome(&format!("Animal {} was added.", pet["id"]), "The animal was not added.")
+    }
+}
+
+/// The fields of an animal.
+struct PetForm {
+    name: Field,
+    category_id: Field,
+    status: Field,
+}
+
+pub async fn list(who: SignedIn, uri: Uri) -> Result<Response, PageError> {
+    let parameters = Form::of_query(&uri);
+    let status = pagination::status(&parameters, PetStatus::parse)?;
+    let place = Place::of_numbered(&parameters)?;
+    let store = &who.api().store;
+    let read = |direction, after, limit| async move {
+        let mut pets = Vec::new();
+        let query = PetQuery { limit, status, after, direction };
+        let more = store.list_pets(&query, &mut |pet| pets.push(pet.into_owned())).await?;
+        Ok((pets, more))
+    };
+    let page = newest_first(&place, PageLimit::default(), |pet: &Pet<'static>| pet.id, read).await?;
+    let query = pagination::as_api(&page, status.map(PetStatus::as_str), |id| id - 1);
+    let listed = ApiCall::list(&who, Operation::ListPets, query).await;
+    let site = Site::new(&who, "Animals", "animals");
+    let list = List { site, pets: page.entries, status, links: page.links, key: RequestKey::generate(), listed };
+    Ok(ApiCall::page(StatusCode::OK, &list, list.listed.as_ref()))
+}
+
+pub async fn new(who: SignedIn) -> Response {
+    show(&who, StatusCode::OK, PetForm::empty(), RequestKey::generate(), None)
+}
+
+pub async fn create(who: SignedIn, fields: Form) -> Result<Response, PageError> {
+    let (mut form, key) = (PetForm::of(&fields), RequestKey::of(&fields));
+    let Some(body) = form.parse() else {
+        return Ok(show(&who, StatusCode::UNPROCESSABLE_ENTITY, form, key, None));
+    };
+    let api_call = ApiCall::post(&who, Operation::CreatePet, None, &key, &body.to_string(), &fields).await;
+    let status = api_call.status;
+    // A successful form is cleared for the next animal. A failed one keeps its values.
+    let form = if status.is_success() { PetForm::empty() } else { form };
+    Ok(show(&who, status, form, key.after(status), Some(api_call)))
+}
+
+fn show(who: &SignedIn, status: StatusCode, form: PetForm, key: RequestKey, sent: Option<ApiCall>) -> Response {
+    let fields = [&form.name, &form.category_id, &form.status];
+    let unsent = ApiCall::unsent(who, Operation::CreatePet, &key, &fields, &form.shown());
+    let new = New { site: Site::new(who, "Add an animal", "animals"), form, key, sent, unsent };
+    ApiCall::page(status, &new, new.sent.as_ref())
+}
+
+impl PetForm {
+    fn empty() -> Self {
+        Self { name: Field::default(), category_id: Field::default(), status: Field::new("available") }
+    }
+
+    fn of(fields: &Form) -> Self {
+        Self { name: fields.field("name"), category_id: fields.field("categoryId"), status: fields.field("status") }
+    }
+
+    /// Returns the body of the API request as far as the form is filled in. The page's script shows the same.
+    fn shown(&self) -> serde_json::Value {
+        let (name, category) = (self.name.or_example("Rex"), self.category_id.integer_or_example("1"));
+        serde_json::json!({ "name": name, "categoryId": category, "status": self.status.value })
+    }
+
+    /// Returns the body of the API request. `None` if a field has an error.
+    fn parse(&mut self) -> Option<serde_json::Value> {
+        let name = self.name.parse("Enter a name.", "The name", PetName::parse);
+        let category = |text: String| parse_integer(text.trim());
+        let category_id = self.category_id.parse("Enter the id of a category.", "The category", category);
+        let status = self.status.parse("Choose a status.", "The status", |text| PetStatus::parse(&text));
+        Some(serde_json::json!({ "name": name?.as_str(), "categoryId": category_id?, "status": status?.as_str() }))
+    }
+}

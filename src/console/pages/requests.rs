@@ -1,0 +1,180 @@
+//! The pages of the account's API requests: a list, and on staging a page for each.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use askama::Template;
+use axum::http::{StatusCode, Uri};
+use axum::response::Response;
+
+use crate::console::error::PageError;
+use crate::console::form::path::Path;
+use crate::console::form::submission::Form;
+use crate::console::layout::{Site, page};
+use crate::console::session::current_user::SignedIn;
+use crate::console::shown::curl;
+use crate::console::shown::times::second;
+use crate::domain::KeyId;
+use crate::http::Operation;
+use crate::http::input::integer;
+use crate::http::recorded_request::{Exchange, RecordedRequest, SHOWN};
+
+#[derive(Template)]
+#[template(path = "console/requests.html")]
+struct List<'a> {
+    site: Site<'a>,
+    /// False in production, which keeps failed requests only.
+    keeps_all: bool,
+    has_requests: bool,
+    requests: Vec<Row<'a>>,
+    with_ended_key: Vec<Row<'a>>,
+    filter: Filter,
+    keys: &'a Keys,
+}
+
+#[derive(Template)]
+#[template(path = "console/request.html")]
+struct Details<'a> {
+    site: Site<'a>,
+    row: Row<'a>,
+    exchange: &'a Exchange,
+    curl: Option<String>,
+}
+
+/// A request, and its key's name and hint.
+struct Row<'a> {
+    request: &'a RecordedRequest,
+    key: Option<&'a (String, String)>,
+}
+
+/// Names and hints of keys. A key of a request is missing if the store did not find it.
+type Keys = BTreeMap<i64, (String, String)>;
+
+impl<'a> Row<'a> {
+    fn of(request: &'a RecordedRequest, keys: &'a Keys) -> Self {
+        Self { request, key: keys.get(&request.sender.key.0) }
+    }
+
+    /// The name of the operation, or the method and path of a request without one.
+    fn name(&self) -> String {
+        self.request.operation.map_or_else(|| self.request.line.shown(), |operation| operation.id().to_owned())
+    }
+
+    fn duration(&self) -> String {
+        format!("{:.1} ms", self.request.took.as_secs_f64() * 1_000.0)
+    }
+
+    fn time(&self) -> String {
+        second(self.request.at)
+    }
+}
+
+/// The requests that the list shows.
+struct Filter {
+    is_failed: Option<bool>,
+    operation: Option<Operation>,
+    key: Option<i64>,
+}
+
+impl Filter {
+    /// Parses the query of the list's address. Empty parameters count as missing.
+    fn of(parameters: &Form) -> Result<Self, PageError> {
+        let is_failed = match parameters.get("result") {
+            "" => None,
+            "successful" => Some(false),
+            "failed" => Some(true),
+            _ => return Err(PageError::bad_request("The result must be successful or failed.")),
+        };
+        let operation =
+            match parameters.get("operation") {
+                "" => None,
+                id => Some(Operation::documented().find(|operation| operation.id() == id).ok_or_else(|| {
+                    PageError::bad_request("The operation must be one of the API, such as listPets.")
+                })?),
+            };
+        let key = match parameters.get("key") {
+            "" => None,
+            id => Some(integer(id).ok_or_else(|| PageError::bad_request("The key must be the id of a key."))?),
+        };
+        Ok(Self { is_failed, operation, key })
+    }
+
+    fn selects(&self, request: &RecordedRequest) -> bool {
+        self.is_failed.is_none_or(|is_failed| request.is_failed() == is_failed)
+            && self.operation.is_none_or(|operation| request.operation == Some(operation))
+            && self.key.is_none_or(|key| request.sender.key == KeyId(key))
+    }
+
+    fn is_set(&self) -> bool {
+        self.is_failed.is_some() || self.operation.is_some() || self.key.is_some()
+    }
+
+    /// The tabs: value of `result`, text, and whether it is chosen.
+    fn results(&self) -> [(&'static str, &'static str, bool); 3] {
+        [("", "All", None), ("successful", "Successful", Some(false)), ("failed", "Failed", Some(true))]
+            .map(|(value, words, is_failed)| (value, words, self.is_failed == is_failed))
+    }
+
+    /// The value of `result` in the form of the other filters.
+    fn result(&self) -> &'static str {
+        self.results().into_iter().find(|(.., is_chosen)| *is_chosen).map_or("", |(value, ..)| value)
+    }
+
+    /// The other filters, as the query of a tab continues.
+    fn others(&self) -> String {
+        let operation = self.operation.map_or(String::new(), |operation| format!("&operation={}", operation.id()));
+        let key = self.key.map_or(String::new(), |key| format!("&key={key}"));
+        operation + &key
+    }
+}
+
+pub async fn list(who: SignedIn, uri: Uri) -> Result<Response, PageError> {
+    let filter = Filter::of(&Form::of_query(&uri))?;
+    let kept = who.api().account_requests.of(who.session.account);
+    let keys = keys_of(&who, &kept).await?;
+    let rows = |is_key_ended| {
+        let shown =
+            kept.iter().filter(|request| request.sender.is_key_ended == is_key_ended && filter.selects(request));
+        shown.map(|request| Row::of(request, &keys)).collect()
+    };
+    let list = List {
+        site: Site::new(&who, "Requests", "requests"),
+        keeps_all: who.api().account_requests.keeps_all,
+        has_requests: !kept.is_empty(),
+        requests: rows(false),
+        with_ended_key: rows(true),
+        keys: &keys,
+        filter,
+    };
+    Ok(page(StatusCode::OK, &list))
+}
+
+pub async fn show(who: SignedIn, Path(id): Path<String>) -> Result<Response, PageError> {
+    let id = id.parse().ok();
+    let request = id.and_then(|id| who.api().account_requests.find(who.session.account, id));
+    let Some((request, exchange)) = request.as_ref().and_then(|request| Some((request, request.exchange.as_ref()?)))
+    else {
+        let message = "This request is no longer kept, or it was sent to another process.";
+        return Err(PageError::not_found(message));
+    };
+    let keys = keys_of(&who, std::slice::from_ref(request)).await?;
+    let root = who.addresses.base_url_of(Some(request.listener)).root();
+    let row = Row::of(request, &keys);
+    let title = row.name();
+    let site = Site::new(&who, &title, "requests");
+    let details = Details { site, row, exchange, curl: curl::command(root, exchange) };
+    Ok(page(StatusCode::OK, &details))
+}
+
+/// Reads names and hints of the keys in `requests`, which are few.
+async fn keys_of(who: &SignedIn, requests: &[Arc<RecordedRequest>]) -> Result<Keys, PageError> {
+    let mut keys = Keys::new();
+    for request in requests {
+        if !keys.contains_key(&request.sender.key.0)
+            && let Some(key) = who.api().store.find_key_of(who.session.account, request.sender.key).await?
+        {
+            keys.insert(key.id.0, (key.name, key.hint));
+        }
+    }
+    Ok(keys)
+}

@@ -1,0 +1,136 @@
+//! Signing in and out.
+
+use std::time::Duration;
+
+use askama::Template;
+use axum::http::Uri;
+use axum::response::Response;
+
+use crate::console::error::PageError;
+use crate::console::form::submission::{Field, Form, status};
+use crate::console::layout::{self, NO_SECTION, Site};
+use crate::console::session::current_user::{CurrentUser, SignedIn, page_to_return_to};
+use crate::console::session::password_hasher::QueuePlace;
+use crate::console::session::throttle::Throttle;
+use crate::domain::account::PasswordDigest;
+use crate::domain::session::NewSession;
+use crate::domain::{AccountId, Email, Secret, SessionToken, Timestamp};
+
+#[derive(Template)]
+#[template(path = "console/sign-in.html")]
+struct SignIn<'a> {
+    site: Site<'a>,
+    email: Field,
+    password: Field,
+    /// The page to show afterwards. Empty for the start page.
+    page: &'a str,
+}
+
+pub async fn show(user: CurrentUser, uri: Uri) -> Response {
+    let query = Form::of_query(&uri);
+    let page = page_to_return_to(query.get("page")).unwrap_or_default();
+    if user.session.is_some() {
+        return user.redirect(page);
+    }
+    form(&user, Field::default(), Field::default(), page)
+}
+
+pub async fn submit(user: CurrentUser, fields: Form) -> Result<Response, PageError> {
+    let mut email = fields.field("email");
+    let page = page_to_return_to(fields.get("page")).unwrap_or_default();
+    let password = fields.password("password", "Enter your password.");
+    let address = email.parse("Enter your e-mail address.", "The address", |text| Email::parse(text.trim()));
+    let Some(address) = address.filter(|_| password.error.is_none()) else {
+        return Ok(form(&user, email, password, page));
+    };
+    let place = begin_attempt(&user, &address)?;
+    let Some((account, checked)) = check_password(&user, &place, &address, fields.secret("password")).await? else {
+        return Ok(refused(&user, email, page));
+    };
+    let signed_in = begin_session(&user, account, checked, page).await?;
+    // `None` if the password was changed while this one was being checked.
+    Ok(signed_in.unwrap_or_else(|| refused(&user, email, page)))
+}
+
+/// Begins a session with a new token, ends the user's previous one, and redirects to `page`. `None` if `checked` is no
+/// longer the digest of the account's password.
+pub async fn begin_session(
+    user: &CurrentUser,
+    account: AccountId,
+    checked: PasswordDigest,
+    page: &str,
+) -> Result<Option<Response>, PageError> {
+    if let Some(before) = &user.session {
+        user.api().store.delete_session(before.hash).await?;
+    }
+    let token = SessionToken::generate();
+    let session = NewSession { hash: token.hash(), account, now: user.api().clock.steady() };
+    let begun = user.api().store.create_session(session, checked).await?;
+    Ok(begun.then(|| user.redirect_signed_in(page, &token)))
+}
+
+pub async fn sign_out(user: CurrentUser) -> Result<Response, PageError> {
+    if let Some(session) = &user.session {
+        user.api().store.delete_session(session.hash).await?;
+    }
+    Ok(user.redirect_signed_out("?notice=signed-out"))
+}
+
+/// Returns the account, and the digest that the password matched. `None` if the password is wrong.
+///
+/// Does the same work if there is no account, so that the response and its time do not reveal whether there is one.
+pub async fn check_password(
+    user: &CurrentUser,
+    place: &QueuePlace<'_>,
+    email: &Email,
+    password: Secret,
+) -> Result<Option<(AccountId, PasswordDigest)>, PageError> {
+    let known = user.api().store.find_password(email).await?;
+    let matches = place.check(password, known.as_ref().map(|(_, digest)| digest.clone())).await?;
+    if !matches {
+        warn_of_wrong_password(user, known.as_ref().map(|(account, _)| *account));
+    }
+    Ok(known.filter(|_| matches))
+}
+
+/// Names the account by its id. An address without an account is not logged, because people enter passwords there.
+fn warn_of_wrong_password(user: &CurrentUser, account: Option<AccountId>) {
+    let account = account.map_or("unknown".to_owned(), |account| account.0.to_string());
+    if user.console.wrong_passwords.is_first(&account) {
+        let request_id = user.client.request_id.to_str().unwrap_or_default();
+        tracing::warn!(request_id, account, "wrong password");
+    }
+}
+
+/// Counts an attempt to sign in or up. Fails if there were too many. Attempts rejected for lack of hashing capacity are
+/// not counted.
+pub fn begin_attempt<'a>(user: &'a CurrentUser, email: &Email) -> Result<QueuePlace<'a>, PageError> {
+    begin(user, |throttle, now| throttle.count(user.client.peer, email, now))
+}
+
+/// Counts an attempt of a signed-in user to confirm a change, like [`begin_attempt`].
+pub fn begin_confirmation(who: &SignedIn) -> Result<QueuePlace<'_>, PageError> {
+    begin(who, |throttle, now| throttle.count_in_session(who.session.hash, now))
+}
+
+fn begin(
+    user: &CurrentUser,
+    count: impl FnOnce(&Throttle, Timestamp) -> Result<(), Duration>,
+) -> Result<QueuePlace<'_>, PageError> {
+    let place = user.console.passwords.place()?;
+    count(&user.console.throttle, user.api().clock.steady()).map_err(|wait| {
+        user.api().password_counters.throttled.increment();
+        PageError::too_many("failed attempts", wait)
+    })?;
+    Ok(place)
+}
+
+fn refused(user: &CurrentUser, email: Field, page: &str) -> Response {
+    let why = "The e-mail address or the password is wrong.".to_owned();
+    form(user, email, Field { error: Some(why), ..Field::default() }, page)
+}
+
+fn form(user: &CurrentUser, email: Field, password: Field, page: &str) -> Response {
+    let site = Site::new(user, "Sign in", NO_SECTION);
+    layout::page(status(&[&email, &password]), &SignIn { site, email, password, page })
+}

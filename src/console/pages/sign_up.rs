@@ -1,0 +1,59 @@
+//! The sign-up page.
+
+use askama::Template;
+use axum::response::Response;
+
+use super::sign_in::{begin_attempt, begin_session};
+use crate::console::error::PageError;
+use crate::console::form::submission::{Field, Form, status};
+use crate::console::layout::{NO_SECTION, Site, page};
+use crate::console::session::current_user::CurrentUser;
+use crate::domain::{Email, NewAccount};
+
+#[derive(Template)]
+#[template(path = "console/sign-up.html")]
+struct SignUp<'a> {
+    site: Site<'a>,
+    email: Field,
+    password: Field,
+}
+
+pub async fn show(user: CurrentUser) -> Result<Response, PageError> {
+    refuse_if_closed(&user)?;
+    if user.session.is_some() {
+        return Ok(user.redirect(""));
+    }
+    Ok(form(&user, Field::default(), Field::default()))
+}
+
+/// Creates the account and signs it in. The response reveals whether an address has an account already; the limit on
+/// attempts bounds guessing.
+pub async fn submit(user: CurrentUser, fields: Form) -> Result<Response, PageError> {
+    refuse_if_closed(&user)?;
+    let mut email = fields.field("email");
+    let address = email.parse("Enter an e-mail address.", "The address", |text| Email::parse(text.trim()));
+    let (password, chosen) = fields.new_password("password", "Enter a password.", "The password");
+    let (Some(address), Some(chosen)) = (address, chosen) else {
+        return Ok(form(&user, email, password));
+    };
+    let digest = begin_attempt(&user, &address)?.hash(chosen).await?;
+    let actor = user.actor_of(&address);
+    let new = NewAccount::customer(address, Some(digest.clone()), user.api().clock.now());
+    let Some(account) = user.api().store.create_account(new, actor).await? else {
+        email.error = Some("There is already an account with this address. Sign in instead.".to_owned());
+        return Ok(form(&user, email, password));
+    };
+    let signed_in = begin_session(&user, account, digest, "").await?;
+    // `None` if the operator has changed the password meanwhile, on the command line.
+    Ok(signed_in.unwrap_or_else(|| user.redirect("sign-in")))
+}
+
+fn refuse_if_closed(user: &CurrentUser) -> Result<(), PageError> {
+    let closed = || PageError::forbidden("Sign-up is closed. Ask the operator of this service for an account.");
+    user.console.may_sign_up().then_some(()).ok_or_else(closed)
+}
+
+fn form(user: &CurrentUser, email: Field, password: Field) -> Response {
+    let site = Site::new(user, "Create an account", NO_SECTION);
+    page(status(&[&email, &password]), &SignUp { site, email, password })
+}

@@ -1,0 +1,6 @@
+//! Who the user is, and that a form was sent from our own page.
+
+pub(super) mod current_user;
+pub(super) mod origin;
+pub(super) mod password_hasher;
+pub(super) mod throttle;
