@@ -5,6 +5,7 @@
 //! metrics, traces), `tls` (both ends), `workers` (the runtime of the store), `config`, `app` (composes the program) and
 //! `cli` (commands).
 
+pub mod api;
 pub mod app;
 pub mod backoff;
 pub mod cli;
@@ -12,7 +13,6 @@ pub mod clock;
 pub mod config;
 pub mod console;
 pub mod domain;
-pub mod http;
 mod http_client;
 mod redaction;
 pub mod regular_file;

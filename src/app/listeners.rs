@@ -7,9 +7,9 @@ use tokio::net::{TcpListener, TcpSocket};
 
 use super::systemd::PassedSockets;
 use super::{App, Result};
+use crate::api::ListenerService;
 use crate::config::{Addresses, Listener, ServiceSettings};
 use crate::console;
-use crate::http::ListenerService;
 use crate::server::Access;
 use crate::store::Store;
 

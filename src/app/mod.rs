@@ -18,11 +18,11 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 
+use crate::api::{Api, ListenerService};
 use crate::clock::Clock;
 use crate::config::{Addresses, Registration, ServiceSettings, plaintext_check};
 use crate::console::Console;
 use crate::domain::Deployment;
-use crate::http::{Api, ListenerService};
 use crate::relay::{Endpoint, Relay};
 use crate::server::{self, Access, Limits, Stop, Tls};
 use crate::store::Store;

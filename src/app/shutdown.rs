@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use super::Result;
 use super::backup_schedule::Backups;
 use super::systemd;
-use crate::http::Api;
+use crate::api::Api;
 use crate::relay::Relay;
 use crate::server::Stop;
 use crate::telemetry;

@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 
 use super::session::password_hasher::Busy;
-use crate::http::Cause;
+use crate::api::Cause;
 use crate::store::StoreError;
 
 /// An error page. The middleware renders it, because it knows the current user. Until then it is an extension of the

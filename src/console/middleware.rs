@@ -14,7 +14,7 @@ use super::layout::error_page;
 use super::pages::docs;
 use super::session::current_user::CurrentUser;
 use super::session::origin;
-use crate::http::Cause;
+use crate::api::Cause;
 
 /// Rejects forms of other sites, finds the current user, and renders errors as pages.
 pub async fn frame(State(console): State<Arc<Console>>, mut request: Request, next: Next) -> Response {

@@ -19,8 +19,8 @@ use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
+use crate::api::{Api, ApiError};
 use crate::config::{Listener, Registration};
-use crate::http::{Api, ApiError};
 use crate::telemetry::Sampler;
 use error::PageError;
 use layout::error_page;

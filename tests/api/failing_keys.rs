@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use petstore::api::Operation;
 use petstore::domain::KeyId;
 use petstore::domain::api_key::NewKey;
-use petstore::http::Operation;
 
 use crate::service::{LARGEST, NOW, REX, Service, make_key};
 use crate::simulation::{applied, preferring};

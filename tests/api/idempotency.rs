@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use petstore::api::parse_new_pet;
 use petstore::domain::{IdempotencyKey, KeyedRequest, Pet, Role};
-use petstore::http::parse_new_pet;
 use petstore::representation::pet_json;
 use petstore::store::postgres::{DatabaseUrl, Limits, Options, Postgres};
 use petstore::store::{Store, StoredResponse, WriteKey};

@@ -1,6 +1,6 @@
 //! Strict parsing: the query, the JSON of a body, and its fields.
 
-use petstore::http::Operation;
+use petstore::api::Operation;
 use serde_json::json;
 use testkit::{Request, Response};
 

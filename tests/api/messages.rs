@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use petstore::api::Operation;
 use petstore::domain::{MessageId, Timestamp};
-use petstore::http::Operation;
 use serde_json::{Value, json};
 use testkit::{Request, Response, fields};
 

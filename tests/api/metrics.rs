@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use petstore::http::Operation;
+use petstore::api::Operation;
 use testkit::{PostgresServer, Request, Response, until};
 
 use crate::service::{NOW, Service, Setup};

@@ -1,7 +1,7 @@
 //! A request with several errors is rejected for the first of them: route, method, credential, size and media type,
 //! syntax and values, the operation.
 
-use petstore::http::Operation;
+use petstore::api::Operation;
 use testkit::{Request, read_response, soon};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use petstore::api::Operation;
 use petstore::config::RateLimit;
-use petstore::http::Operation;
 use testkit::{read_to_end, soon};
 
 use crate::service::{REX, Service, Setup};

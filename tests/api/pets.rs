@@ -206,7 +206,7 @@ async fn head_equals_get_without_the_body() {
 async fn create(service: &Service, count: usize) {
     for status in STATUSES.into_iter().cycle().take(count) {
         let body = json!({ "name": "Rex", "categoryId": 1, "status": status });
-        let pet: NewPet = petstore::http::parse_new_pet(&body.to_string()).unwrap();
+        let pet: NewPet = petstore::api::parse_new_pet(&body.to_string()).unwrap();
         service.store.create_pet(pet, None).await.unwrap();
     }
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use petstore::http::parse_new_pet;
+use petstore::api::parse_new_pet;
 use petstore::server::Stop;
 use testkit::{Request, Response, raw, read_to_end, soon, until};
 use tokio::io::AsyncWriteExt;

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use petstore::api::Operation;
 use petstore::config::{RateLimit, SimulationMode};
 use petstore::domain::Deployment;
-use petstore::http::Operation;
 use testkit::{Request, Response, raw, read_to_end, soon, until};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;

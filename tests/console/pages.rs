@@ -6,9 +6,9 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::{Method, StatusCode};
 use axum::routing::get;
+use petstore::api::{ListenerService, Operation};
 use petstore::config::Listener;
 use petstore::console;
-use petstore::http::{ListenerService, Operation};
 use testkit::console::PASSWORD;
 use testkit::{ConsoleUser, Request, until};
 
@@ -212,7 +212,7 @@ async fn deprecations_have_the_header_of_the_console() {
 async fn large_numbers_have_separators() {
     let (service, mut ada) = signed_in().await;
     let animals = (0..1_234)
-        .map(|_| Ok(petstore::http::parse_new_pet(r#"{"name":"Rex","categoryId":1,"status":"sold"}"#).unwrap()));
+        .map(|_| Ok(petstore::api::parse_new_pet(r#"{"name":"Rex","categoryId":1,"status":"sold"}"#).unwrap()));
     service.store.import_pets(Box::new(animals)).await.unwrap();
     for _ in 0..1_001 {
         let traffic = &service.api.traffic;

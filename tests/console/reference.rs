@@ -1,6 +1,6 @@
 //! The API reference in a real browser.
 
-use petstore::http::Operation;
+use petstore::api::Operation;
 use testkit::until;
 
 use crate::browser::{Browser, Scripts};

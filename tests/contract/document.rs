@@ -1,10 +1,10 @@
 //! The document as a service with given addresses serves it.
 
 use axum::http::uri::Scheme;
+use petstore::api::Operation;
+use petstore::api::documents::openapi::{Version, document};
 use petstore::config::{Addresses, BaseUrl};
 use petstore::domain::Deployment;
-use petstore::http::Operation;
-use petstore::http::openapi::{Version, document};
 use serde_json::{Value, json};
 
 use crate::documented;

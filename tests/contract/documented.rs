@@ -1,7 +1,7 @@
 //! The operations of the table, with what the document of a service says about each.
 
+use petstore::api::Operation;
 use petstore::domain::Timestamp;
-use petstore::http::Operation;
 use serde_json::Value;
 use testkit::Request;
 

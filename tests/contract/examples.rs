@@ -1,6 +1,6 @@
 //! The service responds as the examples of the document show.
 
-use petstore::http::Operation;
+use petstore::api::Operation;
 use serde_json::{Value, json};
 use testkit::{Request, Response};
 

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use hyper::header::HeaderName;
+use petstore::api::Operation;
 use petstore::config::{Listener, RateLimit};
-use petstore::http::Operation;
 use serde_json::{Value, json};
 use testkit::{Request, Response};
 

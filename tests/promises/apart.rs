@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
+use petstore::api::{Operation, Permission};
 use petstore::domain::{MessageId, Role};
-use petstore::http::{Operation, Permission};
 use testkit::console::{PASSWORD, between};
 use testkit::{ConsoleUser, Request, new_message, new_pet, trial};
 

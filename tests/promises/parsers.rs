@@ -7,9 +7,9 @@ use std::sync::LazyLock;
 
 use clap::{Args, Command};
 use http::{HeaderMap, HeaderValue, Method, Uri};
+use petstore::api::{Prefer, Target, parse_forwarded, parse_message, parse_new_pet, parse_pet_query};
 use petstore::config::{self, BaseUrl, File, Listener, Network, ServiceSettings};
 use petstore::domain::{ApiKey, Deployment, IdempotencyKey, MessageId, MessageText};
-use petstore::http::{Prefer, Target, parse_forwarded, parse_message, parse_new_pet, parse_pet_query};
 use petstore::representation::pet_json;
 use petstore::server::RequestLine;
 use petstore::store::postgres::DatabaseUrl;

@@ -1,4 +1,4 @@
-//! The permissions that the documentation promises. Written by hand: nothing here comes from `src/http/operations.rs`.
+//! The permissions that the documentation promises. Written by hand: nothing here comes from `src/api/operations.rs`.
 
 use testkit::{Request, Response, Server, new_message, new_pet};
 

@@ -3,10 +3,10 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use petstore::api::admission::rate_limit::RateLimits;
 use petstore::clock::Clock;
 use petstore::config::RateLimit;
 use petstore::domain::{AccountId, Timestamp};
-use petstore::http::rate_limit::RateLimits;
 use testkit::console::{PASSWORD, form};
 use testkit::{Database, Random, Server, trial};
 

@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use petstore::api::Operation;
 use petstore::domain::{ApiKey, Deployment};
-use petstore::http::Operation;
 use testkit::{Request, trial};
 
 use crate::service::{NOW, OPERATOR, Service};

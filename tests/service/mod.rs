@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::uri::Scheme;
+use petstore::api::{Api, Operation, Permission};
 use petstore::app::{App, Sockets};
 use petstore::clock::Clock;
 use petstore::config::{
@@ -17,7 +18,6 @@ use petstore::domain::{
     AccountId, Actor, ApiKey, AuditEntry, AuditQuery, Deployment, Direction, Email, KeyId, NewAccount, PageLimit,
     PageQuery, Role, Timestamp, TrackedMessage,
 };
-use petstore::http::{Api, Operation, Permission};
 use petstore::server::{Limits, Stop, Tls};
 use petstore::store::Store;
 use petstore::store::postgres::{self, DatabaseUrl, Postgres};

@@ -5,9 +5,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use petstore::api::admission::keys::ApiKeyCache;
+use petstore::api::admission::rate_limit::RateLimits;
 use petstore::clock::Clock;
-use petstore::http::api_key_cache::ApiKeyCache;
-use petstore::http::rate_limit::RateLimits;
 use petstore::relay;
 use petstore::store::Store;
 use petstore::store::sqlite::{Atomicity, Effect, Options, Sqlite, WriteConnection, Writer};

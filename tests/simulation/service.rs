@@ -3,13 +3,13 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use petstore::api::admission::keys::Authentication;
 use petstore::domain::api_key::{KeyName, NewKey};
 use petstore::domain::order::OrderStatus;
 use petstore::domain::{
     AccountId, Actor, ApiKey, IdempotencyKey, KeyId, KeyedRequest, Message, MessageId, MessageIds, MessageText,
     NewOrder, NewPet, Order, OrderClerk, OrderTransition, Pet, PetName, PetQuery, Role, Timestamp, Transition,
 };
-use petstore::http::api_key_cache::Authentication;
 use petstore::store::{Outcome, Store, StoreError, StoredResponse, WriteKey};
 
 use crate::bugs::Bug;

@@ -3,11 +3,11 @@
 use clap::Args;
 
 use super::config::stored_deployment;
+use crate::api::documents::openapi::{Version, document};
 use crate::cli::{Outcome, print};
 use crate::clock::Clock;
 use crate::config::{Addresses, Common, ServiceSettings};
 use crate::domain::Deployment;
-use crate::http::openapi::{Version, document};
 
 /// Print the OpenAPI document
 ///

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
+use crate::api::prefer::preferences::Preferences;
 use crate::cli::data::database::find_account;
 use crate::cli::terminal::table::{or_dash, print_list, strip_bidi};
 use crate::cli::{Create, Failure, Outcome, actor, stdout, with_store};
@@ -14,7 +15,6 @@ use crate::clock::Clock;
 use crate::config::{Common, at_least_a_second, duration};
 use crate::domain::api_key::{KeyName, NewKey, Rotation};
 use crate::domain::{ApiKey, Deployment, Email, Invalid, KeyId, KeyRecord};
-use crate::http::preferences::Preferences;
 
 #[derive(Subcommand, Debug)]
 pub enum Key {

@@ -11,9 +11,9 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
+use crate::api::Operation;
 use crate::cli::{Failure, Outcome};
 use crate::config::{Listener, ServiceSettings, reachable};
-use crate::http::Operation;
 use crate::tls::{self, Trust};
 
 /// Maximum time for the whole check, including the connection.

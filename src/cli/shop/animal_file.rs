@@ -9,12 +9,12 @@ use indicatif::ProgressBar;
 use rustix::fs::MemfdFlags;
 use tracing::Level;
 
+use crate::api::{InvalidObject, parse_new_pet};
 use crate::cli::data::export::named;
 use crate::cli::terminal::{interrupt, progress};
 use crate::cli::{Failure, tell};
 use crate::config::Common;
 use crate::domain::NewPet;
-use crate::http::{InvalidObject, parse_new_pet};
 
 /// Maximum length of a line in bytes, as of a request body. Longer lines are not held in memory.
 const LONGEST_LINE: u64 = 64 * 1024;

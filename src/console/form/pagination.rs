@@ -3,9 +3,9 @@
 use std::fmt::Display;
 
 use super::submission::Form;
+use crate::api::input::query_and_body::integer;
 use crate::console::error::PageError;
 use crate::domain::{Direction, Invalid, PageLimit};
-use crate::http::input::integer;
 use crate::store;
 
 /// The place of a page in its list, from the page's address. A link gives at most one of both.

@@ -7,10 +7,10 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{StatusCode, Uri};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 
+use crate::api::input::query_and_body::integer;
 use crate::console::error::PageError;
 use crate::domain::account::NewPassword;
 use crate::domain::{Invalid, Secret};
-use crate::http::input::integer;
 use crate::server::BodyTimeout;
 
 /// Maximum size of a form, in bytes: the longest message has 10,000 characters of up to 12 bytes each when encoded.

@@ -15,12 +15,12 @@ use futures_util::stream;
 use http_body_util::StreamBody;
 use hyper::body::Frame;
 
+use crate::api::File;
 use crate::config::{Addresses, BaseUrl};
 use crate::console::Console;
 use crate::console::layout::{self, Site};
 use crate::console::session::current_user::CurrentUser;
 use crate::console::shown::sample_request::SampleRequest;
-use crate::http::File;
 
 /// Size of the pieces of a file that is sent, in bytes.
 const PIECE: usize = 16 * 1024;

@@ -6,6 +6,9 @@ use askama::Template;
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 
+use crate::api::Operation;
+use crate::api::input::query_and_body::integer;
+use crate::api::prefer::preferences::Preferences;
 use crate::console::error::PageError;
 use crate::console::form::pagination::{self, Links, ListPage, Place, newest_first};
 use crate::console::form::path::Path;
@@ -16,9 +19,6 @@ use crate::console::shown::sample_request::SampleRequest;
 use crate::console::shown::times::{ago, day, moment};
 use crate::domain::api_key::{KeyName, KeyQuery, KeyState, NewKey, Rotation};
 use crate::domain::{ApiKey, Invalid, KeyId, KeyRecord, PageLimit, PageQuery, grouped};
-use crate::http::Operation;
-use crate::http::input::integer;
-use crate::http::preferences::Preferences;
 
 /// The lifetimes that the form offers: value and text.
 const LIFETIMES: [(&str, &str); 4] = [("30d", "30 days"), ("90d", "90 days"), ("365d", "1 year"), ("never", "Never")];

@@ -4,6 +4,7 @@ use askama::Template;
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 
+use crate::api::Operation;
 use crate::console::error::PageError;
 use crate::console::form::pagination::{self, Links, Place, newest_first};
 use crate::console::form::request_key::RequestKey;
@@ -13,7 +14,6 @@ use crate::console::session::current_user::SignedIn;
 use crate::console::shown::api_call::{ApiCall, Unsent};
 use crate::console::shown::times::moment;
 use crate::domain::{Invalid, Message, MessageId, MessageText, PageLimit, Timestamp, TrackedMessage};
-use crate::http::Operation;
 
 /// Number of messages on a page, and of characters of each: the longest have 10,000.
 const PAGE: i64 = 10;

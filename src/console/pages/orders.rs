@@ -5,6 +5,8 @@ use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 use futures_util::future::try_join_all;
 
+use crate::api::input::query_and_body::integer;
+use crate::api::{Operation, Permission};
 use crate::console::error::PageError;
 use crate::console::form::pagination::{self, Links, ListPage, Place, newest_first, parse_integer};
 use crate::console::form::path::Path;
@@ -15,8 +17,6 @@ use crate::console::session::current_user::{CurrentUser, SignedIn};
 use crate::console::shown::api_call::{ApiCall, Unsent};
 use crate::console::shown::times::moment;
 use crate::domain::{Direction, Order, OrderQuery, OrderStatus, PageLimit, PetQuery, PetStatus, Role, Transition};
-use crate::http::input::integer;
-use crate::http::{Operation, Permission};
 use crate::store::{self, Store};
 
 #[derive(Template)]

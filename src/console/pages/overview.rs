@@ -4,6 +4,8 @@ use askama::Template;
 use axum::http::StatusCode;
 use axum::response::Response;
 
+use crate::api::Operation;
+use crate::api::documents::deprecation;
 use crate::config::Addresses;
 use crate::console::error::PageError;
 use crate::console::layout::{Site, page};
@@ -12,7 +14,6 @@ use crate::console::shown::plot::Plot;
 use crate::console::shown::sample_request::SampleRequest;
 use crate::domain::api_key::KeyQuery;
 use crate::domain::{Deployment, PetStatus, Role, StatusCounts, grouped};
-use crate::http::{Operation, deprecation};
 
 #[derive(Template)]
 #[template(path = "console/welcome.html")]

@@ -4,6 +4,7 @@ use askama::Template;
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 
+use crate::api::Operation;
 use crate::console::error::PageError;
 use crate::console::form::pagination::{self, Links, Place, newest_first, parse_integer};
 use crate::console::form::request_key::RequestKey;
@@ -12,7 +13,6 @@ use crate::console::layout::Site;
 use crate::console::session::current_user::SignedIn;
 use crate::console::shown::api_call::{ApiCall, Unsent};
 use crate::domain::{PageLimit, Pet, PetName, PetQuery, PetStatus};
-use crate::http::Operation;
 
 #[derive(Template)]
 #[template(path = "console/pets.html")]

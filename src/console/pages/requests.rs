@@ -7,6 +7,9 @@ use askama::Template;
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 
+use crate::api::Operation;
+use crate::api::input::query_and_body::integer;
+use crate::api::recorder::record::{Exchange, RecordedRequest, SHOWN};
 use crate::console::error::PageError;
 use crate::console::form::path::Path;
 use crate::console::form::submission::Form;
@@ -15,9 +18,6 @@ use crate::console::session::current_user::SignedIn;
 use crate::console::shown::curl;
 use crate::console::shown::times::second;
 use crate::domain::KeyId;
-use crate::http::Operation;
-use crate::http::input::integer;
-use crate::http::recorded_request::{Exchange, RecordedRequest, SHOWN};
 
 #[derive(Template)]
 #[template(path = "console/requests.html")]

@@ -10,13 +10,13 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 
+use crate::api::Api;
+use crate::api::service::client_address::{Arrival, client_address};
 use crate::config::{Addresses, BaseUrl, Listener};
 use crate::console::form::submission::Form;
 use crate::console::{Console, SECTIONS};
 use crate::domain::session::SessionHash;
 use crate::domain::{Actor, Email, Session, SessionToken};
-use crate::http::Api;
-use crate::http::client_address::{Arrival, client_address};
 use crate::store;
 
 /// The user of a page, signed in or not.

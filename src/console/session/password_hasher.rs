@@ -9,9 +9,9 @@ use std::thread;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
+use crate::api::PasswordCounters;
 use crate::domain::Secret;
 use crate::domain::account::{HashingMemory, NewPassword, PasswordDigest, normalized};
-use crate::http::PasswordCounters;
 
 /// Maximum number of hashes that wait or run. Further ones are rejected at once, so that a flood of sign-ins stays
 /// small.

@@ -8,15 +8,15 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 
 use super::sample_request::SampleRequest;
+use crate::api::caller::Caller;
+use crate::api::input::idempotency::IDEMPOTENT_REPLAYED;
+use crate::api::prefer::delivery::Simulated;
+use crate::api::{ApiError, Cause, Operation, Response};
 use crate::console::form::request_key::RequestKey;
 use crate::console::form::simulation;
 use crate::console::form::submission::{Field, Form};
 use crate::console::layout::page;
 use crate::console::session::current_user::SignedIn;
-use crate::http::auth::Caller;
-use crate::http::idempotency::IDEMPOTENT_REPLAYED;
-use crate::http::simulated::Simulated;
-use crate::http::{ApiError, Cause, Operation, Response};
 
 /// An API call as text.
 pub struct ApiCall {

@@ -1,8 +1,8 @@
 //! A recorded request as a `curl` command.
 
 use super::sample_request::shell_quoted;
-use crate::http::recorded_request::Exchange;
-use crate::http::recording::NOT_JSON;
+use crate::api::recorder::record::Exchange;
+use crate::api::service::record::NOT_JSON;
 use crate::redaction::HIDDEN;
 
 /// Headers that curl writes itself, or that proxies add, and the id, which must be new.
@@ -62,7 +62,7 @@ fn is_plain(method: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::recorded_request::Text;
+    use crate::api::recorder::record::Text;
 
     fn exchange(head: &str, body: &str) -> Exchange {
         let text = |text: &str| Text { text: text.into(), is_cut: false };

@@ -1,7 +1,7 @@
 //! The requests of the last hour as a bar chart, drawn on the server as SVG attributes because the page's policy allows
 //! no inline styles.
 
-use crate::http::request_history::{MINUTES, Requests};
+use crate::api::counters::per_minute::{MINUTES, Requests};
 
 /// Height of the chart in the units of its view box. A minute is 10 wide.
 const HEIGHT: u64 = 100;

@@ -1,0 +1,219 @@
+//! Rate limits of accounts, and their headers (draft-ietf-httpapi-ratelimit-headers-11).
+//!
+//! An account has a token bucket with as many tokens as the limit allows, which refills within one window. Only buckets
+//! that may not be full are stored, so memory is bounded by the number of accounts with requests in the last two windows.
+//!
+//! Times are milliseconds multiplied by the number of requests in a window. On this scale a token comes back after as many
+//! units as the window has milliseconds, so limits that do not divide their window are exact too.
+
+use std::collections::HashMap;
+use std::mem;
+
+use axum::http::header::RETRY_AFTER;
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use parking_lot::Mutex;
+
+use crate::api::error::{ApiError, Code};
+use crate::clock::Clock;
+use crate::config::RateLimit;
+use crate::domain::{AccountId, Taken, TokenBucket};
+use crate::telemetry::metrics::Counter;
+
+pub const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
+pub const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+
+/// Number of shards, so that threads rarely wait for each other, and only briefly while a map grows.
+const PARTS: usize = 64;
+
+/// The rate limit and the state of each account.
+#[derive(Debug)]
+pub struct RateLimits {
+    limit: RateLimit,
+    clock: Clock,
+    policy: HeaderValue,
+    refused: Counter,
+    parts: [Mutex<Part>; PARTS],
+}
+
+/// Remaining requests of an account.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quota {
+    pub is_allowed: bool,
+    /// Number of requests that are allowed now.
+    pub remaining: u64,
+    /// Seconds until one more is allowed, rounded up.
+    pub seconds: u64,
+}
+
+impl RateLimits {
+    pub fn new(limit: RateLimit, clock: Clock) -> Self {
+        let policy = format!(r#""default";q={};w={}"#, limit.requests, limit.window.as_secs());
+        let policy = HeaderValue::try_from(policy).expect("a policy has visible ASCII characters only");
+        Self { limit, clock, policy, refused: Counter::default(), parts: std::array::from_fn(|_| Mutex::default()) }
+    }
+
+    /// Rejects a request that exceeds the limit.
+    pub fn check(&self, quota: Quota) -> Result<(), ApiError> {
+        quota.is_allowed.then_some(()).ok_or_else(|| {
+            self.refused.increment();
+            self.exceeded()
+        })
+    }
+
+    /// Returns the error for a request that exceeds the limit.
+    pub fn exceeded(&self) -> ApiError {
+        let message = format!("This account may send {}. Try again after the time in `Retry-After`.", self.limit);
+        ApiError::new(Code::RateLimited, message)
+    }
+
+    /// Counts a request of `account`.
+    pub fn take(&self, account: AccountId) -> Quota {
+        let part = &self.parts[account.0.unsigned_abs() as usize % PARTS];
+        let requests = u64::from(self.limit.requests);
+        let bucket = TokenBucket { capacity: requests, refill: self.limit.window.as_millis() as u64 };
+        let now = self.clock.elapsed().as_millis() as u64 * requests;
+        let taken = part.lock().take(account, bucket, now);
+        Quota {
+            is_allowed: taken.is_allowed,
+            remaining: taken.remaining,
+            seconds: taken.next.div_ceil(1_000 * requests),
+        }
+    }
+
+    /// Writes `RateLimit`, `RateLimit-Policy` and, if the request was rejected, `Retry-After`.
+    pub fn write_headers(&self, quota: Quota, headers: &mut HeaderMap) {
+        let (mut remaining, mut seconds) = (itoa::Buffer::new(), itoa::Buffer::new());
+        let (remaining, seconds) = (remaining.format(quota.remaining), seconds.format(quota.seconds));
+        let value = HeaderValue::try_from([r#""default";r="#, remaining, ";t=", seconds].concat());
+        headers.insert(RATE_LIMIT, value.expect("numbers are visible ASCII characters"));
+        headers.insert(RATE_LIMIT_POLICY, self.policy.clone());
+        if !quota.is_allowed {
+            headers.insert(RETRY_AFTER, HeaderValue::from(quota.seconds));
+        }
+    }
+
+    pub fn refused(&self) -> u64 {
+        self.refused.get()
+    }
+
+    /// Number of accounts in memory: those whose buckets may not be full.
+    pub fn remembered(&self) -> usize {
+        let parts = self.parts.iter().map(|part| part.lock());
+        parts.map(|part| part.recent.len() + part.before.len()).sum()
+    }
+}
+
+/// A shard: when the buckets of its accounts are full again. A bucket that was not used for a window is full, so whole
+/// generations are dropped without a search.
+#[derive(Debug, Default)]
+struct Part {
+    began: u64,
+    recent: HashMap<AccountId, u64>,
+    before: HashMap<AccountId, u64>,
+}
+
+impl Part {
+    /// Takes a token out of the account's bucket.
+    fn take(&mut self, account: AccountId, bucket: TokenBucket, now: u64) -> Taken {
+        // The times of two threads may arrive in the wrong order.
+        if now.saturating_sub(self.began) >= bucket.window() {
+            self.before = mem::take(&mut self.recent);
+            self.began = now;
+        }
+        let earlier = self.before.remove(&account);
+        let full_at = self.recent.entry(account).or_insert_with(|| earlier.unwrap_or(now));
+        let taken = bucket.take(*full_at, now);
+        *full_at = taken.full_at;
+        taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::domain::Timestamp;
+
+    const ADA: AccountId = AccountId(1);
+    const NOW: Timestamp = Timestamp::from_milliseconds(1_795_167_000_123);
+
+    fn limits(limit: &str) -> (RateLimits, Clock) {
+        let clock = Clock::fixed(NOW);
+        (RateLimits::new(RateLimit::parse(limit).unwrap(), clock.clone()), clock)
+    }
+
+    fn allowed(limits: &RateLimits, account: AccountId, asked: u64) -> u64 {
+        (0..asked).filter(|_| limits.take(account).is_allowed).count() as u64
+    }
+
+    #[test]
+    fn limit_allows_a_burst_and_then_one_by_one() {
+        let (limits, clock) = limits("60/min");
+        assert_eq!(limits.take(ADA), Quota { is_allowed: true, remaining: 59, seconds: 1 });
+        assert_eq!(allowed(&limits, ADA, 100), 59);
+        assert_eq!(limits.take(ADA), Quota { is_allowed: false, remaining: 0, seconds: 1 });
+        assert_eq!(allowed(&limits, AccountId(2), 100), 60, "another account has its own");
+        clock.set(NOW.plus(Duration::from_millis(999)));
+        assert_eq!(allowed(&limits, ADA, 1), 0);
+        clock.set(NOW.plus(Duration::from_secs(1)));
+        assert_eq!(allowed(&limits, ADA, 2), 1);
+        clock.set(NOW.plus(Duration::from_secs(61)));
+        assert_eq!(allowed(&limits, ADA, 100), 60);
+    }
+
+    #[test]
+    fn request_after_the_stated_wait_is_allowed() {
+        for limit in ["7/h", "7/min", "1/s", "1000000/s"] {
+            let (limits, clock) = limits(limit);
+            while limits.take(ADA).is_allowed {}
+            let wait = limits.take(ADA).seconds;
+            clock.set(NOW.plus(Duration::from_secs(wait)));
+            assert!(limits.take(ADA).is_allowed, "{limit}: {wait} s");
+        }
+    }
+
+    #[test]
+    fn long_term_rate_is_exact_for_any_limit() {
+        for (limit, requests, window) in [("7/s", 7, 1_000), ("7/min", 7, 60_000), ("997/h", 997, 3_600_000)] {
+            let end = 50 * window;
+            let (limits, clock) = limits(limit);
+            let mut count = allowed(&limits, ADA, requests);
+            let step = window / requests / 3;
+            for time in (0..=end).step_by(step as usize) {
+                clock.set(NOW.plus(Duration::from_millis(time)));
+                count += allowed(&limits, ADA, 2);
+            }
+            let exact = requests + end * requests / window;
+            assert!(count.abs_diff(exact) <= 1, "{limit}: {count} for {exact}");
+        }
+    }
+
+    #[test]
+    fn wall_clock_jumps_neither_lock_out_nor_reset_accounts() {
+        let day = Duration::from_hours(24);
+        for jump in [NOW.minus(day), NOW.plus(day)] {
+            let (limits, clock) = limits("60/min");
+            assert_eq!(allowed(&limits, ADA, 100), 60);
+            clock.jump_to(jump);
+            assert_eq!(limits.take(ADA), Quota { is_allowed: false, remaining: 0, seconds: 1 });
+            clock.advance(Duration::from_secs(60));
+            assert_eq!(allowed(&limits, ADA, 100), 60);
+        }
+    }
+
+    #[test]
+    fn only_full_buckets_are_dropped() {
+        let (limits, clock) = limits("60/min");
+        let accounts = (0..10_000).map(AccountId);
+        assert!(accounts.clone().all(|account| limits.take(account).remaining == 59));
+        clock.set(NOW.plus(Duration::from_secs(59)));
+        assert_eq!(allowed(&limits, ADA, 100), 60, "59 and what has come back");
+        for minute in 1..=3 {
+            clock.set(NOW.plus(Duration::from_secs(60 * minute)));
+            // One account of each part goes on asking.
+            (0..PARTS as i64).for_each(|account| assert!(limits.take(AccountId(account)).is_allowed));
+        }
+        assert_eq!(limits.remembered(), PARTS);
+    }
+}

@@ -1,0 +1,4 @@
+//! Counts of requests and connections.
+
+pub mod per_minute;
+pub(super) mod requests;

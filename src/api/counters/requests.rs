@@ -1,0 +1,270 @@
+//! Metrics of requests and connections.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::http::{Method, StatusCode};
+use parking_lot::RwLock;
+
+use super::per_minute::Requests;
+use crate::api::operations::Operation;
+use crate::config::Listener;
+use crate::server::Connections;
+use crate::telemetry::Sampler;
+use crate::telemetry::metrics::{Counter, Exposition, Gauge, Histogram, One};
+
+/// The label of all unknown paths, so that clients cannot create labels.
+const UNMATCHED: &str = "unmatched";
+
+/// The label of simulated responses.
+const SIMULATED: (&str, &str) = ("simulated", "true");
+
+/// The last one stands for all others, which clients can make up.
+const METHODS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "other"];
+
+/// The statuses of responses. All others share a counter.
+const STATUSES: [u16; 24] = [
+    200, 201, 202, 204, 303, 304, 307, 400, 401, 403, 404, 405, 408, 409, 410, 413, 415, 422, 429, 444, 500, 502, 503,
+    504,
+];
+
+/// Counters of the requests of all listeners, and of the connections of each.
+#[derive(Debug)]
+pub struct Traffic {
+    /// In the order of [`Operation::ALL`].
+    operations: [Route; Operation::COUNT],
+    /// The pages that were requested, and the operations with simulated responses.
+    pages: RwLock<Vec<Arc<Route>>>,
+    unmatched: Route,
+    in_flight: Gauge,
+    abandoned: Counter,
+    /// Samples the log of requests refused with 503.
+    pub refusals: Sampler,
+    /// In the order of the variants of [`Listener`].
+    connections: [Connections; 3],
+}
+
+/// Counters of the requests to an operation or page. Operations at one path have different methods.
+#[derive(Debug)]
+pub struct Route {
+    template: Box<str>,
+    /// True for simulated responses, which have a label so that alerts leave them out.
+    is_simulated: bool,
+    /// In the order of [`METHODS`].
+    methods: [Answered; METHODS.len()],
+}
+
+#[derive(Debug)]
+struct Answered {
+    /// In the order of [`STATUSES`], followed by all others.
+    statuses: [Counter; STATUSES.len() + 1],
+    duration: Histogram,
+}
+
+/// A request in progress. Dropped without [`Self::end`], it counts as abandoned by its client.
+#[derive(Debug)]
+pub struct RequestInProgress<'a> {
+    traffic: &'a Traffic,
+    method: usize,
+    began: Instant,
+    ended: bool,
+    _one: One<'a>,
+}
+
+impl Traffic {
+    pub fn new() -> Self {
+        Self {
+            operations: Operation::ALL.map(|operation| Route::new(operation.path())),
+            pages: RwLock::default(),
+            unmatched: Route::new(UNMATCHED),
+            in_flight: Gauge::default(),
+            abandoned: Counter::default(),
+            refusals: Sampler::new(|cause, requests| tracing::warn!(requests, cause, "requests refused")),
+            connections: Default::default(),
+        }
+    }
+
+    pub fn operation(&self, operation: Operation) -> &Route {
+        &self.operations[operation as usize]
+    }
+
+    /// The route of an operation's simulated responses.
+    pub fn simulated(&self, operation: Operation) -> Arc<Route> {
+        self.find_or_add(operation.path(), true)
+    }
+
+    /// The route of a page, by its path template.
+    pub fn page(&self, template: &str) -> Arc<Route> {
+        self.find_or_add(template, false)
+    }
+
+    fn find_or_add(&self, template: &str, is_simulated: bool) -> Arc<Route> {
+        let is_same = |route: &&Arc<Route>| *route.template == *template && route.is_simulated == is_simulated;
+        let find = |pages: &[Arc<Route>]| pages.iter().find(is_same).cloned();
+        if let Some(route) = find(&self.pages.read()) {
+            return route;
+        }
+        let mut pages = self.pages.write();
+        // Another request may have added it meanwhile.
+        find(&pages).unwrap_or_else(|| {
+            let route = Arc::new(Route { is_simulated, ..Route::new(template) });
+            pages.push(Arc::clone(&route));
+            route
+        })
+    }
+
+    pub const fn unmatched(&self) -> &Route {
+        &self.unmatched
+    }
+
+    /// Counts the requests to the operations of the API; not health checks, pages and files.
+    pub fn api_requests(&self) -> Requests {
+        let simulated = self.pages.read().clone();
+        let is_of_api = |route: &&Arc<Route>| route.is_simulated && route.template.starts_with("/v1/");
+        let simulated = simulated.iter().filter(is_of_api).map(Arc::as_ref);
+        let api = Operation::documented().map(|operation| self.operation(operation)).chain(simulated);
+        let mut total = Requests::default();
+        for answered in api.flat_map(|route| &route.methods) {
+            for (position, count) in answered.statuses.iter().map(Counter::get).enumerate() {
+                let is_error = STATUSES.get(position).is_some_and(|status| *status >= 400);
+                *(if is_error { &mut total.failed } else { &mut total.succeeded }) += count;
+            }
+        }
+        total
+    }
+
+    pub const fn connections(&self, listener: Listener) -> &Connections {
+        &self.connections[listener as usize]
+    }
+
+    /// Starts counting a request.
+    pub fn begin(&self, method: &Method) -> RequestInProgress<'_> {
+        let method = METHODS.iter().position(|known| *known == method.as_str()).unwrap_or(METHODS.len() - 1);
+        RequestInProgress { traffic: self, method, began: Instant::now(), ended: false, _one: self.in_flight.one() }
+    }
+
+    pub fn write(&self, out: &mut Exposition) {
+        let pages = self.pages.read().clone();
+        let mut routes: Vec<&Route> = self.operations.iter().chain(pages.iter().map(Arc::as_ref)).collect();
+        routes.sort_by(|a, b| a.template.cmp(&b.template));
+        routes.push(&self.unmatched);
+        let methods =
+            || routes.iter().flat_map(|route| route.methods().map(move |(name, method)| (route, name, method)));
+
+        let mut requests = out.counter("petstore_http_requests_total", "Completed requests.");
+        for (route, method, answered) in methods() {
+            for (status, count) in answered.statuses() {
+                let labels = [("route", &*route.template), ("method", method), ("status", &status), SIMULATED];
+                requests.sample(route.own(&labels), count);
+            }
+        }
+        let mut durations = out.histogram(
+            "petstore_http_request_duration_seconds",
+            "Time from the end of the request's head until its response is ready to be sent.",
+        );
+        for (route, method, answered) in methods() {
+            let labels = [("route", &*route.template), ("method", method), SIMULATED];
+            durations.spread(route.own(&labels), &answered.duration);
+        }
+        out.gauge("petstore_http_requests_in_flight", "Requests in progress, including this one.")
+            .sample(&[], self.in_flight.get());
+        out.counter(
+            "petstore_http_requests_abandoned_total",
+            "Requests whose client disconnected before the response.",
+        )
+        .sample(&[], self.abandoned.get());
+
+        let listeners = [Listener::Store, Listener::Messages, Listener::Ops];
+        Connections::write(&listeners.map(|listener| (listener.to_string(), self.connections(listener))), out);
+    }
+}
+
+impl Route {
+    fn new(template: &str) -> Self {
+        let answered =
+            |_| Answered { statuses: std::array::from_fn(|_| Counter::default()), duration: Histogram::of_durations() };
+        Self { template: template.into(), is_simulated: false, methods: std::array::from_fn(answered) }
+    }
+
+    /// Returns `labels` without the last one, [`SIMULATED`], if it does not apply.
+    fn own<'l>(&self, labels: &'l [(&'static str, &'l str)]) -> &'l [(&'static str, &'l str)] {
+        &labels[..labels.len() - usize::from(!self.is_simulated)]
+    }
+
+    /// The path template as metrics and the log show it.
+    pub const fn label(&self) -> &str {
+        &self.template
+    }
+
+    /// The path template. `None` for unknown paths.
+    pub fn template(&self) -> Option<&str> {
+        (*self.template != *UNMATCHED).then_some(&self.template)
+    }
+
+    /// The methods with requests.
+    fn methods(&self) -> impl Iterator<Item = (&'static str, &Answered)> {
+        METHODS.into_iter().zip(&self.methods).filter(|(_, answered)| answered.statuses().next().is_some())
+    }
+}
+
+impl Answered {
+    /// The statuses with responses.
+    fn statuses(&self) -> impl Iterator<Item = (String, u64)> {
+        let names = STATUSES.iter().map(u16::to_string).chain(["other".to_owned()]);
+        names.zip(self.statuses.iter().map(Counter::get)).filter(|(_, count)| *count > 0)
+    }
+}
+
+impl RequestInProgress<'_> {
+    pub fn elapsed(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// Counts the response. Returns the duration of the request.
+    pub fn end(mut self, route: &Route, status: StatusCode) -> Duration {
+        let took = self.elapsed();
+        let status = STATUSES.iter().position(|known| *known == status.as_u16()).unwrap_or(STATUSES.len());
+        let answered = &route.methods[self.method];
+        answered.statuses[status].increment();
+        answered.duration.observe_duration(took);
+        self.ended = true;
+        took
+    }
+}
+
+impl Drop for RequestInProgress<'_> {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.traffic.abandoned.increment();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_counted_by_route_and_abandoned_ones_apart() {
+        let traffic = Traffic::new();
+        traffic.begin(&Method::GET).end(&traffic.page("/a/{id}"), StatusCode::OK);
+        traffic.begin(&Method::GET).end(&traffic.page("/a/{id}"), StatusCode::OK);
+        let odd = Method::from_bytes(b"BREW").unwrap();
+        traffic.begin(&odd).end(traffic.unmatched(), StatusCode::IM_A_TEAPOT);
+        drop(traffic.begin(&Method::GET));
+        let _now = traffic.begin(&Method::GET);
+
+        let mut out = Exposition::default();
+        traffic.write(&mut out);
+        let text = out.into_text();
+        for line in [
+            r#"petstore_http_requests_total{route="/a/{id}",method="GET",status="200"} 2"#,
+            r#"petstore_http_requests_total{route="unmatched",method="other",status="other"} 1"#,
+            r#"petstore_http_request_duration_seconds_count{route="/a/{id}",method="GET"} 2"#,
+            "petstore_http_requests_in_flight 1",
+            "petstore_http_requests_abandoned_total 1",
+        ] {
+            assert!(text.lines().any(|there| there == line), "{line} is missing:\n{text}");
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! The OpenAPI document and what it says of errors and deprecations. Files sent from memory.
+
+pub(super) mod accept_encoding;
+pub(crate) mod deprecation;
+pub(super) mod documented_errors;
+pub(super) mod file;
+pub(super) mod gzip;
+pub mod openapi;
+pub(super) mod openapi_3_0;

@@ -1,0 +1,259 @@
+//! The OpenAPI document: `docs/openapi.json`, with the addresses of this service.
+
+use std::fmt::Display;
+use std::sync::{Arc, OnceLock};
+
+use axum::http::header::HOST;
+use axum::http::{HeaderMap, HeaderValue};
+use clap::ValueEnum;
+use http_body_util::Full;
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+
+use super::deprecation::REMOVED_AT;
+use super::file::File;
+use super::openapi_3_0;
+use crate::api::response::Response;
+use crate::config::{Addresses, BaseUrl, Listener};
+use crate::domain::{Deployment, Timestamp};
+use crate::store::Store;
+
+/// The document as it is written: that of a production service at `ROOT`.
+const SOURCE: &str = include_str!("../../../docs/openapi.json");
+
+/// The store's address in `SOURCE`, without `/v1`.
+const ROOT: &str = "https://api.petstore.example";
+
+/// The messages address in `SOURCE`, without `/v1`.
+const MESSAGES_ROOT: &str = "https://messages.petstore.example";
+
+const JSON: &str = "application/json";
+
+/// A host that no service has (RFC 6761, section 6.4). Each document replaces it.
+const STAND_IN: HeaderValue = HeaderValue::from_static("host.invalid");
+
+/// A version of the OpenAPI Specification.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Version {
+    #[value(name = "3.1")]
+    V3_1,
+    #[value(name = "3.0")]
+    V3_0,
+}
+
+/// The served documents: each version, before and after the removal of `getPet`. They are made when a client first requests
+/// them, because making them takes milliseconds, which would delay the start.
+#[derive(Debug)]
+pub struct Documents {
+    addresses: Arc<Addresses>,
+    deployment: Deployment,
+    is_durable: bool,
+    documents: [[Document; 2]; 2],
+}
+
+#[derive(Debug, Default)]
+struct Document {
+    /// The document at the service's own addresses.
+    own: OnceLock<File>,
+    /// The document at any host, if the service is bound to every address.
+    at_any_host: OnceLock<Template>,
+}
+
+impl Documents {
+    pub fn new(addresses: &Arc<Addresses>, store: &Store) -> Self {
+        let (deployment, is_durable) = (store.deployment(), store.is_durable());
+        Self { addresses: Arc::clone(addresses), deployment, is_durable, documents: <[_; 2]>::default() }
+    }
+
+    /// Handles the request for the document as of `now`.
+    pub fn serve(&self, version: Version, now: Timestamp, request: &HeaderMap) -> Response {
+        let kept = &self.documents[version as usize][usize::from(now >= REMOVED_AT)];
+        let text = |addresses: &Addresses| {
+            let document = document(addresses, self.deployment, now, version);
+            match self.is_durable {
+                true => document,
+                false => document.replace("durable when the response is sent", "lost when this temporary store ends"),
+            }
+        };
+        let addresses = self.addresses.reached_by(Listener::Store, request);
+        let response = if Arc::ptr_eq(&addresses, &self.addresses) {
+            kept.own.get_or_init(|| File::new(JSON, text(&self.addresses))).respond(request)
+        } else {
+            let template = kept.at_any_host.get_or_init(|| {
+                let stand_in = self.addresses.reached_by(Listener::Store, &HeaderMap::from_iter([(HOST, STAND_IN)]));
+                let text = text(&stand_in);
+                Template { version: Sha256::digest(&text).to_vec(), text, stand_in }
+            });
+            template.at(&addresses).respond(request)
+        };
+        response.map(Full::new)
+    }
+}
+
+/// A document at [`STAND_IN`]. Inserting another host costs little, because a client can name any number of hosts.
+#[derive(Debug)]
+struct Template {
+    text: String,
+    version: Vec<u8>,
+    stand_in: Arc<Addresses>,
+}
+
+impl Template {
+    fn at(&self, addresses: &Addresses) -> File {
+        let roots =
+            |addresses: &Addresses| [addresses.messages_base_url.root(), addresses.base_url.root()].map(str::to_owned);
+        let (from, to) = (roots(&self.stand_in), roots(addresses));
+        // The messages address begins like that of the store, and goes on with its port.
+        let text = self.text.replace(&from[0], &to[0]).replace(&from[1], &to[1]);
+        File::uncompressed(JSON, text, &[&self.version, to.join(" ").as_bytes()].concat())
+    }
+}
+
+/// Returns the document of a service at `addresses`, as of `now`: pretty-printed JSON with a line feed at its end.
+pub fn document(addresses: &Addresses, deployment: Deployment, now: Timestamp, version: Version) -> String {
+    let mut document = source();
+    if now >= REMOVED_AT {
+        remove_get_pet(&mut document);
+    }
+    set_addresses(&mut document, addresses, deployment);
+    if version == Version::V3_0 {
+        openapi_3_0::rewrite(&mut document);
+    }
+    let mut text = serde_json::to_string_pretty(&document).expect("a JSON value always encodes");
+    text.push('\n');
+    text
+}
+
+/// Returns the document as it is written.
+pub(super) fn source() -> Value {
+    serde_json::from_str(SOURCE).expect("docs/openapi.json is JSON")
+}
+
+fn set_addresses(document: &mut Value, addresses: &Addresses, deployment: Deployment) {
+    // The values of `Location` and `Link` are relative if only the client knows the host.
+    for (root, base_url) in [(ROOT, &addresses.base_url), (MESSAGES_ROOT, &addresses.messages_base_url)] {
+        let reference = base_url.as_reference();
+        replace(&mut document["components"]["headers"], root, reference.strip_suffix("/v1").unwrap_or(reference));
+        replace(document, root, base_url.root());
+    }
+    document["servers"] = servers(addresses, deployment);
+    let messages = json!([server(&addresses.messages_base_url, format!("{deployment}, messages"))]);
+    let path = object(&mut document["paths"]["/messages"]);
+    // Some tools read the servers of a path, others only the servers of an operation.
+    for operation in path.values_mut().filter_map(Value::as_object_mut) {
+        operation.insert("servers".to_owned(), messages.clone());
+    }
+    path.insert("servers".to_owned(), messages);
+}
+
+fn servers(addresses: &Addresses, deployment: Deployment) -> Value {
+    let own = server(&addresses.base_url, deployment);
+    let sibling = addresses.staging_base_url.as_ref().filter(|_| deployment == Deployment::Production);
+    let sibling = sibling.map(|url| server(url, Deployment::Staging));
+    Value::Array([own].into_iter().chain(sibling).collect())
+}
+
+fn server(url: &BaseUrl, description: impl Display) -> Value {
+    // The rules of OWASP require `x-internal`. All clients may use the server.
+    json!({ "url": url.as_str(), "description": description.to_string(), "x-internal": false })
+}
+
+/// Removes `getPet`, the links to it, and the headers and the example that only its existence explains.
+fn remove_get_pet(document: &mut Value) {
+    let paths = object(&mut document["paths"]);
+    let path = object(&mut paths["/pets/{petId}"]);
+    path.shift_remove("get");
+    if path.is_empty() {
+        paths.shift_remove("/pets/{petId}");
+    }
+    object(&mut paths["/pets"]["post"]["responses"]["201"]["headers"]).shift_remove("Location");
+    let operations = paths.values_mut().flat_map(|path| object(path).values_mut());
+    let responses = operations.filter_map(|operation| operation.get_mut("responses"));
+    for response in responses.flat_map(|responses| object(responses).values_mut()) {
+        let Some(links) = response.get_mut("links").map(object) else { continue };
+        links.retain(|_, link| link["operationId"] != "getPet");
+        if links.is_empty() {
+            object(response).shift_remove("links");
+        }
+    }
+    object(&mut document["components"]["examples"]).shift_remove("operation_removed");
+    let headers = object(&mut document["components"]["headers"]);
+    for name in ["Location", "Deprecation", "Sunset", "DeprecationLink"] {
+        headers.shift_remove(name);
+    }
+}
+
+/// Replaces `from` in every string of `value`.
+fn replace(value: &mut Value, from: &str, to: &str) {
+    match value {
+        Value::String(text) => *text = text.replace(from, to),
+        Value::Array(items) => items.iter_mut().for_each(|item| replace(item, from, to)),
+        Value::Object(fields) => fields.values_mut().for_each(|field| replace(field, from, to)),
+        _ => {}
+    }
+}
+
+fn object(value: &mut Value) -> &mut Map<String, Value> {
+    value.as_object_mut().expect("this part of docs/openapi.json is an object")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::error::{ApiError, Code};
+    use crate::api::input::idempotency;
+    use crate::domain::{MessageText, OrderStatus, PageLimit, PetName, PetStatus};
+    use crate::server::BodyTimeout;
+
+    fn at(pointer: &str) -> Value {
+        let source: Value = serde_json::from_str(SOURCE).unwrap();
+        source.pointer(&format!("/components{pointer}")).unwrap_or_else(|| panic!("no {pointer}")).clone()
+    }
+
+    #[test]
+    fn source_has_no_duplicate_keys() {
+        let (mut in_string, mut is_escaped) = (false, false);
+        let compact = SOURCE.chars().filter(|&character| {
+            in_string ^= character == '"' && !is_escaped;
+            is_escaped = character == '\\' && !is_escaped;
+            in_string || !character.is_whitespace()
+        });
+        // Parsing keeps only one of several fields with the same key.
+        assert_eq!(compact.collect::<String>(), source().to_string());
+    }
+
+    #[test]
+    fn limits_and_enumerations_are_those_of_the_code() {
+        let default_limit = PageLimit::default().get();
+        for (pointer, value) in [
+            ("/schemas/PetStatus/enum", json!(PetStatus::ALL.map(PetStatus::as_str))),
+            ("/schemas/OrderStatus/enum", json!(OrderStatus::ALL.map(OrderStatus::as_str))),
+            ("/parameters/Limit/schema/minimum", json!(PageLimit::ONE.get())),
+            ("/parameters/Limit/schema/maximum", json!(PageLimit::MAX)),
+            ("/parameters/Limit/schema/default", json!(default_limit)),
+            ("/schemas/Pets/maxItems", json!(PageLimit::MAX)),
+            ("/schemas/Orders/maxItems", json!(PageLimit::MAX)),
+            ("/schemas/Messages/maxItems", json!(PageLimit::MAX)),
+            ("/schemas/NewPet/properties/name/maxLength", json!(PetName::MAX_CHARACTERS)),
+            ("/schemas/Pet/properties/name/maxLength", json!(PetName::MAX_CHARACTERS)),
+            ("/schemas/MessageInput/properties/message/maxLength", json!(MessageText::MAX_CHARACTERS)),
+            ("/schemas/Message/properties/message/maxLength", json!(MessageText::MAX_CHARACTERS)),
+        ] {
+            assert_eq!(at(pointer), value, "{pointer}");
+        }
+    }
+
+    /// `tests/contract` compares the other examples with the responses of a service.
+    #[test]
+    fn examples_of_errors_that_no_request_causes_are_exact() {
+        for (name, error) in [
+            ("request_timeout", ApiError::new(Code::RequestTimeout, BodyTimeout.to_string())),
+            ("idempotency_key_in_progress", idempotency::in_progress()),
+            ("internal_error", ApiError::internal("")),
+            ("unavailable", ApiError::unavailable("")),
+        ] {
+            let body: Value = serde_json::from_slice(&error.body()).unwrap();
+            assert_eq!(at(&format!("/examples/{name}/value")), body, "{name}");
+        }
+    }
+}

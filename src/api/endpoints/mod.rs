@@ -1,0 +1,8 @@
+//! What answers operations, with one module per resource, and the documents at fixed paths.
+
+pub(super) mod health;
+pub(super) mod messages;
+pub(super) mod metrics;
+pub(super) mod orders;
+pub(super) mod pets;
+pub(super) mod well_known;

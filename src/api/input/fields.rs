@@ -1,0 +1,301 @@
+//! The fields of JSON bodies (RFC 8259), parsed one by one so that each error names its field.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+use crate::api::error::{ApiError, Code};
+use crate::domain::Invalid;
+
+/// 2^53. Up to here, JSON parsers that use doubles read every whole number exactly.
+const EXACT: i128 = 1 << 53;
+
+/// The fields of an operation's body, as JSON text.
+///
+/// The whole body is checked to be JSON before any field is parsed. Unknown fields may have any value, at any depth.
+pub struct Fields<'b, const N: usize> {
+    names: [&'static str; N],
+    values: [Option<&'b RawValue>; N],
+}
+
+impl<'b, const N: usize> Fields<'b, N> {
+    pub fn parse(text: &'b str, names: [&'static str; N]) -> Result<Self, InvalidObject> {
+        let mut deserializer = serde_json::Deserializer::from_str(text);
+        let read = deserializer.deserialize_map(Reader(names)).and_then(|read| deserializer.end().map(|()| read));
+        let (values, doubled) = read.map_err(|error| match error.classify() {
+            _ if text.starts_with('\u{feff}') => {
+                let message = "The body begins with a byte order mark: send it without one (RFC 8259, section 8.1).";
+                ApiError::new(Code::InvalidJson, message).into()
+            }
+            serde_json::error::Category::Data => InvalidObject::NotAnObject,
+            _ if text.trim_ascii().is_empty() => InvalidObject::Empty,
+            _ => InvalidObject::NotJson(error),
+        })?;
+        match doubled {
+            Some(name) => {
+                let message = format!("The field `{name}` is given more than once.");
+                Err(ApiError::new(Code::InvalidJson, message).into())
+            }
+            None => Ok(Self { names, values }),
+        }
+    }
+
+    /// Rejects bodies without a required field. Called before any field is parsed.
+    pub fn require(&self, required: &[&str]) -> Result<(), ApiError> {
+        let absent =
+            self.names.iter().zip(&self.values).find(|(name, value)| required.contains(name) && value.is_none());
+        absent.map_or(Ok(()), |(name, _)| Err(missing(name)))
+    }
+
+    /// Parses an optional string field.
+    pub fn string<T>(
+        &self,
+        name: &str,
+        parse: impl FnOnce(Cow<'_, str>) -> Result<T, Invalid>,
+    ) -> Result<Option<T>, ApiError> {
+        let parsed = self.value(name).map(|value| string(value).and_then(parse)).transpose();
+        parsed.map_err(|invalid| ApiError::invalid_value(name, &invalid))
+    }
+
+    pub fn required_string<T>(
+        &self,
+        name: &str,
+        parse: impl FnOnce(Cow<'_, str>) -> Result<T, Invalid>,
+    ) -> Result<T, ApiError> {
+        self.string(name, parse)?.ok_or_else(|| missing(name))
+    }
+
+    /// Parses a required int64 field.
+    pub fn required_integer(&self, name: &str) -> Result<i64, ApiError> {
+        let value = self.value(name).ok_or_else(|| missing(name))?;
+        integer(value).map_err(|invalid| ApiError::invalid_value(name, &invalid))
+    }
+
+    fn value(&self, name: &str) -> Option<&'b str> {
+        let position = self.names.iter().position(|known| *known == name);
+        self.values[position.expect("only declared fields are parsed")].map(RawValue::get)
+    }
+}
+
+fn missing(name: &str) -> ApiError {
+    ApiError::new(Code::MissingField, format!("The field `{name}` is required."))
+}
+
+/// The reason why a text is not the object that an operation takes.
+#[derive(Debug)]
+pub enum InvalidObject {
+    Empty,
+    NotAnObject,
+    NotJson(serde_json::Error),
+    /// A field is missing, repeated or invalid.
+    Field(ApiError),
+}
+
+impl From<ApiError> for InvalidObject {
+    fn from(error: ApiError) -> Self {
+        Self::Field(error)
+    }
+}
+
+/// The error for a request with this body.
+impl From<InvalidObject> for ApiError {
+    fn from(invalid: InvalidObject) -> Self {
+        let message = match invalid {
+            InvalidObject::Empty => "The body is empty: send a JSON object.".to_owned(),
+            InvalidObject::NotAnObject => "The body is not a JSON object.".to_owned(),
+            InvalidObject::NotJson(error) => format!("The body is not JSON: {error}."),
+            InvalidObject::Field(error) => return error,
+        };
+        Self::new(Code::InvalidJson, message)
+    }
+}
+
+/// Reads an object. Keeps the known fields, and the name of one that is repeated.
+struct Reader<const N: usize>([&'static str; N]);
+
+impl<'de, const N: usize> Visitor<'de> for Reader<N> {
+    type Value = ([Option<&'de RawValue>; N], Option<&'static str>);
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Self::Value, A::Error> {
+        let mut values = [None; N];
+        let mut doubled = None;
+        while let Some(key) = object.next_key_seed(Key(&self.0))? {
+            match key {
+                Some(position) => {
+                    if values[position].replace(object.next_value()?).is_some() {
+                        doubled = Some(self.0[position]);
+                    }
+                }
+                None => {
+                    object.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        Ok((values, doubled))
+    }
+}
+
+/// Finds the position of a key among the known ones. Reads the raw text, because a key with a lone surrogate is valid
+/// JSON, though no known key.
+struct Key<'n>(&'n [&'static str]);
+
+impl<'de> serde::de::DeserializeSeed<'de> for Key<'_> {
+    type Value = Option<usize>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        let key = string(<&RawValue>::deserialize(deserializer)?.get());
+        Ok(key.ok().and_then(|key| self.0.iter().position(|name| *name == key)))
+    }
+}
+
+fn string(value: &str) -> Result<Cow<'_, str>, Invalid> {
+    let Some(text) = value.strip_prefix('"').and_then(|value| value.strip_suffix('"')) else {
+        return Err(Invalid(format!("must be a string, not {}", kind(value))));
+    };
+    if !text.contains('\\') {
+        return Ok(Cow::Borrowed(text));
+    }
+    // The text is valid JSON, so only a lone surrogate can fail.
+    String::deserialize(&mut serde_json::Deserializer::from_str(value))
+        .map(Cow::Owned)
+        .map_err(|_| Invalid("has an escape that is not a Unicode character (a lone surrogate)".into()))
+}
+
+fn integer(value: &str) -> Result<i64, Invalid> {
+    if !value.starts_with(|first: char| first == '-' || first.is_ascii_digit()) {
+        return Err(Invalid(format!("must be an integer, not {}", kind(value))));
+    }
+    let range = || format!("must be an integer from {} to {}", i64::MIN, i64::MAX);
+    if value.bytes().all(|byte| byte == b'-' || byte.is_ascii_digit()) {
+        return value.parse().map_err(|_| Invalid(range()));
+    }
+    match whole(value) {
+        Whole::Value(whole) => Ok(whole),
+        Whole::TooLarge => Err(Invalid(format!("{}, and beyond 2^53 one without point and exponent", range()))),
+        Whole::Not => Err(Invalid("must be an integer, not a number with a fraction".into())),
+    }
+}
+
+enum Whole {
+    Value(i64),
+    TooLarge,
+    Not,
+}
+
+/// Reads a JSON number with a point or an exponent, exactly: `3.0` and `3e0` are 3, `3.00000000000000000001` is not.
+fn whole(number: &str) -> Whole {
+    let (mantissa, exponent) = number.split_once(['e', 'E']).unwrap_or((number, "0"));
+    let (integer, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let (negative, integer) = integer.strip_prefix('-').map_or((false, integer), |digits| (true, digits));
+    let digits = format!("{integer}{fraction}");
+    let significant = digits.trim_start_matches('0').trim_end_matches('0');
+    if significant.is_empty() {
+        return Whole::Value(0);
+    }
+    // An exponent beyond i64 is treated as infinite.
+    let exponent = exponent.parse::<i64>().unwrap_or(if exponent.starts_with('-') { i64::MIN } else { i64::MAX });
+    let trailing = digits.len() - digits.trim_end_matches('0').len();
+    let power = exponent.saturating_sub(fraction.len() as i64).saturating_add(trailing as i64);
+    if power < 0 {
+        return Whole::Not;
+    }
+    if significant.len() as i64 > 16_i64.saturating_sub(power) {
+        return Whole::TooLarge;
+    }
+    let value = significant.parse::<i128>().expect("at most 16 digits") * 10_i128.pow(power as u32);
+    match i64::try_from(value) {
+        Ok(whole) if value <= EXACT => Whole::Value(if negative { -whole } else { whole }),
+        _ => Whole::TooLarge,
+    }
+}
+
+/// Returns the type of a JSON value, by its first character.
+fn kind(value: &str) -> &'static str {
+    match value.as_bytes().first() {
+        Some(b'"') => "a string",
+        Some(b'{') => "an object",
+        Some(b'[') => "an array",
+        Some(b't' | b'f') => "a boolean",
+        Some(b'n') => "null",
+        _ => "a number",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_numbers_are_integers_in_any_notation() {
+        for (text, value) in [
+            ("3.0", 3),
+            ("3e0", 3),
+            ("30E-1", 3),
+            ("0.3e1", 3),
+            ("-3.000", -3),
+            ("-0", 0),
+            ("-0.0e999999999999999999999", 0),
+            ("9223372036854775807", i64::MAX),
+            ("-9223372036854775808", i64::MIN),
+            ("9007199254740992.0", 1 << 53),
+            ("9.007199254740992e15", 1 << 53),
+            ("0.000001e+6", 1),
+        ] {
+            assert_eq!(integer(text), Ok(value), "{text}");
+        }
+    }
+
+    #[test]
+    fn fractions_and_numbers_out_of_range_are_rejected() {
+        for text in [
+            "3.5", "3.00000000000000000001", "1e-1", "1e999", "1e-999999999999999999999", "9007199254740993.0", "1e16",
+            "9223372036854775808", "18446744073709551616", "1e99999999999999999999",
+        ] {
+            assert!(integer(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn errors_name_the_type_of_the_value() {
+        for (text, name) in [
+            ("\"3\"", "a string"),
+            ("{}", "an object"),
+            ("[]", "an array"),
+            ("true", "a boolean"),
+            ("false", "a boolean"),
+            ("null", "null"),
+        ] {
+            assert_eq!(integer(text), Err(Invalid(format!("must be an integer, not {name}"))));
+        }
+    }
+
+    #[test]
+    fn whole_body_is_validated_before_its_fields() {
+        let code = |text: &str| {
+            Fields::parse(text, ["name"]).err().map(ApiError::from).map(|error| {
+                serde_json::from_slice::<serde_json::Value>(&error.body()).unwrap()["code"].as_str().unwrap().to_owned()
+            })
+        };
+        for text in [
+            "", "{", "[]", "3", "null", "\u{feff}{}", "{\"name\":3,", "{}{}", "{\"name\":1,\"n\\u0061me\":2}",
+            "{'name':1}", "{\"name\":01}", "{\"a\tb\":1,\"name\":1}", "{\"name\u{0}\":1}", "{\"other\":{\"a\nb\":1}}",
+            "{\"name\":\"a\nb\"}", "{\"a\\xb\":1}",
+        ] {
+            assert_eq!(code(text).as_deref(), Some("invalid_json"), "{text}");
+        }
+        let InvalidObject::Field(mark) = Fields::parse("\u{feff}{}", ["name"]).err().unwrap() else {
+            panic!("not named")
+        };
+        assert!(String::from_utf8_lossy(&mark.body()).contains("begins with a byte order mark"));
+        let deep = format!("{{\"other\":{}{}}}", "[".repeat(100_000), "]".repeat(100_000));
+        for text in ["{}", " {\"name\":1e999} ", "{\"\\ud800\":1,\"other\":\"\\ud800\",\"other\":2}", deep.as_str()] {
+            assert_eq!(code(text), None, "{}", &text[..text.len().min(40)]);
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Pages of lists: their parameters, their items, and the link to the next page.
+
+use std::borrow::Cow;
+use std::fmt::Display;
+
+use axum::http::header::LINK;
+use axum::http::{HeaderValue, StatusCode};
+use bytes::Bytes;
+
+use super::query_and_body::{integer, parameters};
+use crate::api::error::ApiError;
+use crate::api::operations::Operation;
+use crate::api::response::{self, Response};
+use crate::config::Addresses;
+use crate::domain::{Direction, Invalid, PageLimit, PageQuery};
+
+/// Parses the query of a list. `parse` reads a status.
+pub fn query<Status>(
+    query: Option<&str>,
+    parse: impl FnOnce(&str) -> Result<Status, Invalid>,
+) -> Result<PageQuery<Status>, ApiError> {
+    query_of(parameters(query, ["limit", "status", "after"])?, parse)
+}
+
+/// Like [`query`], from the values of `limit`, `status` and `after`.
+pub fn query_of<Status>(
+    [given, status, after]: [Option<Cow<'_, str>>; 3],
+    parse: impl FnOnce(&str) -> Result<Status, Invalid>,
+) -> Result<PageQuery<Status>, ApiError> {
+    Ok(PageQuery {
+        limit: limit(given)?,
+        status: status.map(|text| parse(&text).map_err(invalid("status"))).transpose()?,
+        after: after.map(|text| number("after", &text)).transpose()?,
+        direction: Direction::Ascending,
+    })
+}
+
+pub fn limit(text: Option<Cow<'_, str>>) -> Result<PageLimit, ApiError> {
+    let Some(text) = text else { return Ok(PageLimit::default()) };
+    PageLimit::new(number("limit", &text)?).map_err(invalid("limit"))
+}
+
+pub fn number(name: &'static str, text: &str) -> Result<i64, ApiError> {
+    let expected = "must be an integer: digits with an optional minus sign, within 64 bits";
+    integer(text).ok_or_else(|| invalid(name)(Invalid(expected.into())))
+}
+
+/// Returns a function that makes the error for an invalid parameter.
+pub fn invalid(name: &'static str) -> impl Fn(Invalid) -> ApiError {
+    move |invalid| ApiError::invalid_value(name, &invalid)
+}
+
+/// Returns the `Link` to the items after `last` in the list of `operation`. It may be relative (RFC 8288). `filters` is a
+/// part of the query, from [`filter`].
+pub fn next(
+    addresses: &Addresses,
+    operation: Operation,
+    limit: PageLimit,
+    filters: &str,
+    last: impl Display,
+) -> String {
+    let (base, path) = (addresses.base_url_of(operation.listener()).as_reference(), operation.api_path());
+    format!(r#"<{base}{path}?limit={}{filters}&after={last}>; rel="next""#, limit.get())
+}
+
+/// Returns a parameter for a query that has others before it. Empty without a value.
+pub fn filter(name: &str, value: Option<impl Display>) -> String {
+    value.map_or_else(String::new, |value| format!("&{name}={value}"))
+}
+
+/// The JSON array of a page while its items are written.
+pub struct Items(Vec<u8>);
+
+impl Items {
+    pub fn new() -> Self {
+        let mut body = Vec::with_capacity(64 * 32);
+        body.push(b'[');
+        Self(body)
+    }
+
+    /// Returns the buffer to write the next item to.
+    pub fn add(&mut self) -> &mut Vec<u8> {
+        if self.0.len() > 1 {
+            self.0.push(b',');
+        }
+        &mut self.0
+    }
+}
+
+/// A page, ready to be sent.
+#[derive(Clone, Debug)]
+pub struct Page {
+    body: Bytes,
+    /// The `Link` to the next page. `None` on the last page.
+    next: Option<HeaderValue>,
+}
+
+impl Page {
+    /// A page of `items`, with the link to the next page.
+    pub fn new(items: Items, next: Option<String>) -> Self {
+        let Items(mut body) = items;
+        body.push(b']');
+        let next = next.map(|link| HeaderValue::try_from(link).expect("an address has visible ASCII only"));
+        Self { body: body.into(), next }
+    }
+
+    /// Returns whether no item follows this page.
+    pub const fn is_last(&self) -> bool {
+        self.next.is_none()
+    }
+
+    /// Size of the body in bytes.
+    pub const fn size(&self) -> usize {
+        self.body.len()
+    }
+
+    pub fn into_response(self) -> Response {
+        let mut response = response::json(StatusCode::OK, self.body);
+        if let Some(next) = self.next {
+            response.headers_mut().insert(LINK, next);
+        }
+        response
+    }
+}

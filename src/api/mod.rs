@@ -1,0 +1,32 @@
+//! The API: one operation table, a module per resource, one error type.
+
+pub mod admission;
+mod cache;
+mod call;
+pub(crate) mod caller;
+pub mod counters;
+mod dispatch;
+pub mod documents;
+mod endpoints;
+mod error;
+pub(crate) mod input;
+mod operations;
+pub(crate) mod prefer;
+pub(crate) mod recorder;
+mod request_id;
+mod response;
+pub(crate) mod service;
+mod simulation;
+mod state;
+
+pub use documents::file::File;
+pub use endpoints::messages::parse_message;
+pub use endpoints::pets::{parse_new_pet, parse_pet_query};
+pub use error::{ApiError, Cause, Code};
+pub use input::fields::InvalidObject;
+pub use operations::{Operation, Permission, Target};
+pub use prefer::header::Prefer;
+pub use response::{Response, Sent};
+pub use service::forwarded::parse_forwarded;
+pub use service::listener_service::ListenerService;
+pub use state::{Api, PasswordCounters};

@@ -1,0 +1,267 @@
+//! The operation table: every operation of the service, with its permission, id, methods, listener and path.
+//!
+//! Dispatch, 404, 405 and `Allow`, metrics labels, the scopes of idempotency keys, CORS and the tests read it. To add an
+//! operation, add a variant to [`Operation`], a row to [`TABLE`] and an arm to `Operation::execute`, which calls the handler.
+
+use axum::http::Method;
+
+use super::input::query_and_body;
+use crate::config::Listener;
+
+/// An operation of the service, in the order of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Operation {
+    ListPets,
+    CreatePet,
+    GetPet,
+    ListOrders,
+    PlaceOrder,
+    GetOrder,
+    ApproveOrder,
+    DeliverOrder,
+    CancelOrder,
+    SendMessage,
+    ListMessages,
+    GetLiveness,
+    GetReadiness,
+    GetMetrics,
+    GetDocument,
+    GetDocument30,
+    GetApiCatalog,
+    GetSecurityTxt,
+}
+
+use Operation::*;
+
+const STORE: Option<Listener> = Some(Listener::Store);
+const MESSAGES: Option<Listener> = Some(Listener::Messages);
+const OPS: Option<Listener> = Some(Listener::Ops);
+const EVERY: Option<Listener> = None;
+
+/// HEAD is answered wherever GET is.
+const GET: &[Method] = &[Method::GET, Method::HEAD];
+const POST: &[Method] = &[Method::POST];
+
+static TABLE: [Row; 18] = [
+    row(ListPets, Account, "listPets", GET, STORE, "/v1/pets"),
+    row(CreatePet, Account, "createPet", POST, STORE, "/v1/pets"),
+    row(GetPet, Account, "getPet", GET, STORE, "/v1/pets/{petId}"),
+    row(ListOrders, Account, "listOrders", GET, STORE, "/v1/store/orders"),
+    row(PlaceOrder, Account, "placeOrder", POST, STORE, "/v1/store/orders"),
+    row(GetOrder, Account, "getOrder", GET, STORE, "/v1/store/orders/{orderId}"),
+    row(ApproveOrder, Staff, "approveOrder", POST, STORE, "/v1/store/orders/{orderId}/approve"),
+    row(DeliverOrder, Staff, "deliverOrder", POST, STORE, "/v1/store/orders/{orderId}/deliver"),
+    row(CancelOrder, Account, "cancelOrder", POST, STORE, "/v1/store/orders/{orderId}/cancel"),
+    row(SendMessage, Account, "sendMessage", POST, MESSAGES, "/v1/messages"),
+    row(ListMessages, Account, "listMessages", GET, MESSAGES, "/v1/messages"),
+    row(GetLiveness, Anyone, "getLiveness", GET, EVERY, "/livez"),
+    row(GetReadiness, Anyone, "getReadiness", GET, EVERY, "/readyz"),
+    row(GetMetrics, Anyone, "getMetrics", GET, OPS, "/metrics"),
+    row(GetDocument, Anyone, "getDocument", GET, STORE, "/openapi.json"),
+    row(GetDocument30, Anyone, "getDocument30", GET, STORE, "/openapi-3.0.json"),
+    row(GetApiCatalog, Anyone, "getApiCatalog", GET, STORE, "/.well-known/api-catalog"),
+    row(GetSecurityTxt, Anyone, "getSecurityTxt", GET, STORE, "/.well-known/security.txt"),
+];
+
+/// The permission that an operation requires.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Permission {
+    /// Clients without an API key, too.
+    Anyone,
+    /// Every account. Keys that only read may call it if it only reads.
+    Account,
+    /// Accounts with the role of staff, as [`Self::Account`].
+    Staff,
+}
+
+use Permission::*;
+
+struct Row {
+    operation: Operation,
+    permission: Permission,
+    id: &'static str,
+    methods: &'static [Method],
+    /// `None` if every listener has the operation.
+    listener: Option<Listener>,
+    path: &'static str,
+    template: Template,
+}
+
+const fn row(
+    operation: Operation,
+    permission: Permission,
+    id: &'static str,
+    methods: &'static [Method],
+    listener: Option<Listener>,
+    path: &'static str,
+) -> Row {
+    Row { operation, permission, id, methods, listener, path, template: Template::of(path) }
+}
+
+/// A path template, split at its parameter.
+enum Template {
+    Fixed(&'static str),
+    Parameter { prefix: &'static str, suffix: &'static str },
+}
+
+impl Template {
+    const fn of(path: &'static str) -> Self {
+        let bytes = path.as_bytes();
+        let (mut open, mut end) = (0, 0);
+        while open < bytes.len() && bytes[open] != b'{' {
+            open += 1;
+        }
+        if open == bytes.len() {
+            return Self::Fixed(path);
+        }
+        while bytes[end] != b'}' {
+            end += 1;
+        }
+        Self::Parameter { prefix: path.split_at(open).0, suffix: path.split_at(end + 1).1 }
+    }
+
+    fn matches(&self, path: &str) -> bool {
+        match self {
+            Self::Fixed(fixed) => path == *fixed,
+            Self::Parameter { .. } => self.parameter(path).is_some(),
+        }
+    }
+
+    /// The segment of `path` at the parameter's place. It is not empty.
+    fn parameter<'p>(&self, path: &'p str) -> Option<&'p str> {
+        let Self::Parameter { prefix, suffix } = self else { return None };
+        let segment = path.strip_prefix(prefix)?.strip_suffix(suffix)?;
+        (!segment.is_empty() && !segment.contains('/')).then_some(segment)
+    }
+}
+
+/// The result of looking up the method and path of a request on a listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    Operation(Operation),
+    /// The path has operations, this one among them, but none with the request's method.
+    OtherMethod(Operation),
+    /// The path is not in the table.
+    Unknown,
+}
+
+impl Target {
+    /// Looks up a request.
+    pub fn of(listener: Listener, method: &Method, path: &str) -> Self {
+        let mut target = Self::Unknown;
+        for row in &TABLE {
+            if row.operation.is_on(listener) && row.template.matches(path) {
+                if row.methods.contains(method) {
+                    return Self::Operation(row.operation);
+                }
+                target = Self::OtherMethod(row.operation);
+            }
+        }
+        target
+    }
+
+    /// An operation at the path of the request, with any method.
+    pub const fn at_path(self) -> Option<Operation> {
+        match self {
+            Self::Operation(operation) | Self::OtherMethod(operation) => Some(operation),
+            Self::Unknown => None,
+        }
+    }
+}
+
+impl Operation {
+    pub const COUNT: usize = TABLE.len();
+
+    pub const ALL: [Self; Self::COUNT] = {
+        let mut all = [ListPets; Self::COUNT];
+        let mut position = 0;
+        while position < all.len() {
+            all[position] = TABLE[position].operation;
+            assert!(all[position] as usize == position, "the rows have the order of the variants");
+            position += 1;
+        }
+        all
+    };
+
+    /// The operations of the API, which the OpenAPI document describes.
+    pub fn documented() -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().filter(|operation| operation.is_documented())
+    }
+
+    pub fn is_documented(self) -> bool {
+        self.path().starts_with("/v1/")
+    }
+
+    /// The operations at this operation's path.
+    pub fn at_same_path(self) -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().filter(move |operation| operation.path() == self.path())
+    }
+
+    fn row(self) -> &'static Row {
+        &TABLE[self as usize]
+    }
+
+    /// The `operationId`, which is also the scope of the operation's idempotency keys.
+    pub fn id(self) -> &'static str {
+        self.row().id
+    }
+
+    pub fn permission(self) -> Permission {
+        self.row().permission
+    }
+
+    pub fn method(self) -> &'static Method {
+        &self.methods()[0]
+    }
+
+    /// The operation's method, and HEAD beside GET.
+    pub fn methods(self) -> &'static [Method] {
+        self.row().methods
+    }
+
+    /// The listener that has the operation. `None` if every listener has it.
+    pub fn listener(self) -> Option<Listener> {
+        self.row().listener
+    }
+
+    pub fn is_on(self, listener: Listener) -> bool {
+        self.listener().is_none_or(|only| only == listener)
+    }
+
+    /// The path template, for example `/v1/pets/{petId}`.
+    pub fn path(self) -> &'static str {
+        self.row().path
+    }
+
+    /// The path template below the base address, as in the OpenAPI document: `/pets/{petId}`.
+    pub fn api_path(self) -> &'static str {
+        self.path().strip_prefix("/v1").unwrap_or(self.path())
+    }
+
+    /// The path template below the base address, up to its parameter: `/pets/`.
+    pub const fn api_prefix(self) -> &'static str {
+        let prefix = match TABLE[self as usize].template {
+            Template::Fixed(path) => path,
+            Template::Parameter { prefix, .. } => prefix,
+        };
+        prefix.split_at("/v1".len()).1
+    }
+
+    /// The path of the operation on the resource with this id, which only some operations have.
+    pub fn path_of(self, id: Option<i64>) -> String {
+        match (&self.row().template, id) {
+            (Template::Parameter { prefix, suffix }, Some(id)) => format!("{prefix}{id}{suffix}"),
+            _ => self.path().to_owned(),
+        }
+    }
+
+    /// The id at the place of the template's parameter. `None` if it is not an int64.
+    pub fn id_in(self, path: &str) -> Option<i64> {
+        self.row().template.parameter(path).and_then(query_and_body::id)
+    }
+
+    /// Returns whether the operation is a health check, which is not traced.
+    pub const fn is_health_check(self) -> bool {
+        matches!(self, GetLiveness | GetReadiness)
+    }
+}

@@ -1,0 +1,6 @@
+//! The `Prefer` header, and failures that it simulates.
+
+pub(crate) mod delivery;
+pub(crate) mod header;
+pub(crate) mod preferences;
+pub(super) mod request_numbers;

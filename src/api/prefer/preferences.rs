@@ -1,0 +1,288 @@
+//! The preferences that a staging service understands: failures to simulate, and the requests that get them.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use axum::http::{Method, StatusCode};
+use jiff::civil::Date;
+
+use super::header::Prefer;
+use crate::api::error::Code;
+use crate::api::input::query_and_body::{abridge, integer};
+use crate::api::operations::Operation;
+use crate::domain::{Deployment, Invalid, Timestamp};
+
+/// Statuses that a proxy in front of the service sends, which the OpenAPI document does not list.
+pub const OF_PROXIES: [StatusCode; 2] = [StatusCode::BAD_GATEWAY, StatusCode::GATEWAY_TIMEOUT];
+
+const NO_EFFECT: &str = "has no effect: add a failure such as code=503";
+
+/// Maximum length of the preferences of a key, in bytes.
+const LENGTH: usize = 255;
+
+/// Displayed as in `Prefer` and `Preference-Applied`, for example `code=503`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Preference {
+    /// An error by its status.
+    Code(StatusCode),
+    Error(Code),
+    /// Milliseconds.
+    Delay(u64),
+    Drop(Dropped),
+    /// Bytes of the response's body per second.
+    Pace(u64),
+    Date(Date),
+    /// The share of the requests, from 0 to 1.
+    Rate(f64),
+    Seed(u64),
+    Every(u64),
+    Operation(Operation),
+    /// False for `handling=lenient`.
+    Strict(bool),
+}
+
+/// The part of an exchange that is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dropped {
+    Request,
+    Response,
+    /// The second half of the response's body.
+    Body,
+}
+
+impl Dropped {
+    const ALL: [(Self, &'static str); 3] =
+        [(Self::Request, "request"), (Self::Response, "response"), (Self::Body, "body")];
+}
+
+impl Preference {
+    /// `None` if the name is unknown.
+    fn parse(name: &str, value: &str) -> Option<Result<Self, Invalid>> {
+        let number = |range: RangeInclusive<i64>| integer(value).filter(|it| range.contains(it)).map(i64::unsigned_abs);
+        let (parsed, allowed) = match name {
+            "code" => (StatusCode::from_bytes(value.as_bytes()).ok().map(Self::Code), "an HTTP status"),
+            "error" => {
+                let code = Code::ALL.into_iter().find(|code| code.as_str() == value);
+                (code.map(Self::Error), "an error code of the API")
+            }
+            "delay" => (number(1..=30_000).map(Self::Delay), "1 to 30000 (milliseconds)"),
+            "drop" => {
+                let dropped = Dropped::ALL.into_iter().find(|(_, name)| *name == value);
+                (dropped.map(|(dropped, _)| Self::Drop(dropped)), "request, response or body")
+            }
+            "pace" => (number(1..=10_000).map(Self::Pace), "1 to 10000 (bytes per second)"),
+            "date" => (date(value).map(Self::Date), "a date such as 2030-12-05, today or later"),
+            "rate" => (share(value).map(Self::Rate), "0 to 1, such as 0.1"),
+            "seed" => (number(0..=i64::MAX).map(Self::Seed), "an integer from 0"),
+            "every" => (number(1..=i64::MAX).map(Self::Every), "an integer from 1"),
+            "operation" => {
+                let operation = Operation::documented().find(|operation| operation.id() == value);
+                (operation.map(Self::Operation), "an operation of the API, such as createPet")
+            }
+            "handling" => {
+                let strict = [("strict", true), ("lenient", false)].into_iter().find(|(name, _)| *name == value);
+                (strict.map(|(_, is_strict)| Self::Strict(is_strict)), "strict or lenient")
+            }
+            _ => return None,
+        };
+        Some(parsed.ok_or_else(|| Invalid(format!("has an invalid {name}: it must be {allowed}"))))
+    }
+}
+
+impl fmt::Display for Preference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Code(status) => write!(f, "code={}", status.as_str()),
+            Self::Error(code) => write!(f, "error={}", code.as_str()),
+            Self::Delay(milliseconds) => write!(f, "delay={milliseconds}"),
+            Self::Drop(dropped) => {
+                let name = Dropped::ALL.into_iter().find(|(one, _)| one == dropped).map_or("", |(_, name)| name);
+                write!(f, "drop={name}")
+            }
+            Self::Pace(bytes) => write!(f, "pace={bytes}"),
+            Self::Date(day) => write!(f, "date={day}"),
+            Self::Rate(share) => write!(f, "rate={share}"),
+            Self::Seed(seed) => write!(f, "seed={seed}"),
+            Self::Every(number) => write!(f, "every={number}"),
+            Self::Operation(operation) => write!(f, "operation={}", operation.id()),
+            Self::Strict(is_strict) => write!(f, "handling={}", if *is_strict { "strict" } else { "lenient" }),
+        }
+    }
+}
+
+fn date(value: &str) -> Option<Date> {
+    // jiff accepts other forms of ISO 8601.
+    value.parse().ok().filter(|day: &Date| day.to_string() == value)
+}
+
+fn share(value: &str) -> Option<f64> {
+    let is_plain = value.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    value.parse().ok().filter(|share| is_plain && (0.0..=1.0).contains(share))
+}
+
+/// The start of a day in UTC. jiff's timestamps end before that of 9999-12-31.
+fn midnight(day: Date) -> Timestamp {
+    let since_1970 = day.duration_since(jiff::civil::date(1970, 1, 1));
+    Timestamp::from_milliseconds(since_1970.as_secs() * 1_000)
+}
+
+/// Returns whether a day has ended. A removed operation stays removed, so such a date has no effect.
+fn has_passed(day: Date, now: Timestamp) -> bool {
+    midnight(day).plus(Duration::from_hours(24)) <= now
+}
+
+/// The preferences of a request, or those of its key.
+#[derive(Debug)]
+pub struct Preferences {
+    /// Those that are well-formed, in their order, each name once.
+    pub given: Vec<Preference>,
+    /// The reason why another one is ignored.
+    pub ignored: Option<Invalid>,
+}
+
+impl Preferences {
+    /// The preferences of a request at `now`.
+    pub fn of(prefer: &Prefer, now: Timestamp) -> Self {
+        let (mut given, mut ignored) = (Vec::new(), None);
+        // Not all names, because a request may have thousands.
+        let mut known: Vec<&str> = Vec::new();
+        for (name, value, has_parameters) in prefer.iter() {
+            if known.contains(&name) {
+                continue;
+            }
+            let Some(preference) = Preference::parse(name, value) else {
+                ignored.get_or_insert_with(|| Invalid(format!("has the unknown preference {}", abridge(name))));
+                continue;
+            };
+            known.push(name);
+            match preference {
+                Ok(_) if has_parameters => {
+                    let why = || Invalid(format!("has parameters after {name}: separate preferences by commas"));
+                    ignored.get_or_insert_with(why);
+                }
+                Ok(Preference::Date(day)) if has_passed(day, now) => {
+                    ignored.get_or_insert_with(|| Invalid(format!("has a {name} that has passed")));
+                }
+                Ok(preference) => given.push(preference),
+                Err(invalid) => _ = ignored.get_or_insert(invalid),
+            }
+        }
+        if given.iter().any(|it| matches!(it, Preference::Rate(_))) {
+            let before = given.len();
+            given.retain(|it| !matches!(it, Preference::Every(_)));
+            if given.len() < before {
+                ignored.get_or_insert_with(|| Invalid("has both rate and every".into()));
+            }
+        }
+        if !given.iter().any(Preference::is_effect) && given.iter().any(Preference::selects) {
+            ignored.get_or_insert_with(|| Invalid(NO_EFFECT.into()));
+        }
+        let has_seed = given.iter().any(|it| matches!(it, Preference::Seed(_)));
+        if has_seed && !given.iter().any(|it| matches!(it, Preference::Rate(_))) {
+            ignored.get_or_insert_with(|| Invalid("has a seed without a rate".into()));
+        }
+        Self { given, ignored }
+    }
+
+    /// The preferences stored with a key. A date that has passed is ignored.
+    pub fn of_key(stored: &str, now: Timestamp) -> Self {
+        Self { ignored: None, ..Self::of(&Prefer::parse(stored), now) }
+    }
+
+    /// Checks the preferences of a new key, and returns them as they are stored.
+    ///
+    /// # Errors
+    ///
+    /// Rejects preferences that would be ignored in every request, and all preferences in production.
+    pub fn for_key(text: &str, deployment: Deployment, now: Timestamp) -> Result<String, Invalid> {
+        if deployment == Deployment::Production {
+            return Err(Invalid("is only possible on staging: production simulates no failures".into()));
+        }
+        let Self { given, ignored } = Self::of(&Prefer::parse(text), now);
+        if let Some(invalid) = ignored {
+            return Err(invalid);
+        }
+        let only = given.iter().find_map(Preference::operation);
+        let operations: Vec<_> = only.map_or_else(|| Operation::documented().collect(), |only| vec![only]);
+        let is_possible = |it: &Preference| operations.iter().any(|on| it.applies_to(*on, on.method()));
+        if let Some(useless) = given.iter().find(|it| !is_possible(it)) {
+            let of = only.map(|only| format!(" of {}", only.id())).unwrap_or_default();
+            return Err(Invalid(format!("has {useless}, which is no documented error{of}")));
+        }
+        if !given.iter().any(Preference::is_effect) {
+            return Err(Invalid(NO_EFFECT.into()));
+        }
+        let stored = given.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        if stored.len() > LENGTH {
+            return Err(Invalid(format!("is longer than {LENGTH} characters")));
+        }
+        Ok(stored)
+    }
+
+    pub fn find<T>(&self, choose: impl Fn(&Preference) -> Option<T>) -> Option<T> {
+        self.given.iter().find_map(choose)
+    }
+
+    /// The day by which a request at `now` is answered.
+    pub fn day(&self, now: Timestamp) -> Option<Timestamp> {
+        self.find(|it| match it {
+            Preference::Date(day) if !has_passed(*day, now) => Some(midnight(*day)),
+            _ => None,
+        })
+    }
+
+    pub fn is_strict(&self) -> bool {
+        self.given.contains(&Preference::Strict(true))
+    }
+
+    /// Returns whether the preferences apply to the `number`th request, counted from 0.
+    pub fn choose(&self, number: u64) -> bool {
+        let seed = self.find(|it| if let Preference::Seed(seed) = it { Some(*seed) } else { None }).unwrap_or(0);
+        self.given.iter().all(|preference| match preference {
+            Preference::Rate(share) => fraction(seed, number) < *share,
+            Preference::Every(every) => (number + 1).is_multiple_of(*every),
+            _ => true,
+        })
+    }
+
+    /// Returns whether the preferences apply to a part of the requests, which must be counted.
+    pub fn is_partial(&self) -> bool {
+        self.given.iter().any(|preference| matches!(preference, Preference::Rate(_) | Preference::Every(_)))
+    }
+}
+
+impl Preference {
+    pub fn operation(&self) -> Option<Operation> {
+        if let Self::Operation(operation) = self { Some(*operation) } else { None }
+    }
+
+    /// Returns whether the preference chooses requests.
+    const fn selects(&self) -> bool {
+        matches!(self, Self::Rate(_) | Self::Seed(_) | Self::Every(_) | Self::Operation(_))
+    }
+
+    /// Returns whether the preference changes a response.
+    pub const fn is_effect(&self) -> bool {
+        matches!(self, Self::Code(_) | Self::Error(_) | Self::Delay(_) | Self::Drop(_) | Self::Pace(_) | Self::Date(_))
+    }
+
+    /// Returns whether a request to the operation can have the failure. A response to HEAD has no body.
+    pub fn applies_to(&self, operation: Operation, method: &Method) -> bool {
+        match self {
+            Self::Drop(Dropped::Body) | Self::Pace(_) => *method != Method::HEAD,
+            Self::Code(status) => OF_PROXIES.contains(status) || operation.error_with_status(*status).is_some(),
+            Self::Error(code) => operation.error_with_code(*code).is_some(),
+            _ => true,
+        }
+    }
+}
+
+/// Returns a fraction from 0 to below 1 that is the same for equal seeds and numbers (splitmix64).
+fn fraction(seed: u64, number: u64) -> f64 {
+    let mut mixed = seed.wrapping_add(number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    // The 53 bits that a double represents exactly.
+    ((mixed ^ (mixed >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
+}

@@ -1,0 +1,32 @@
+//! Counts requests, so that a part of them gets a simulated failure.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use quick_cache::sync::Cache;
+
+use crate::api::operations::Operation;
+use crate::domain::{AccountId, KeyId};
+
+/// Maximum number of counters. If more keys are in use, the count of a rare one may begin again.
+const COUNTERS: usize = 10_000;
+
+/// Those whose requests with `rate` or `every` are counted: a key, or a user of the console, and perhaps one operation.
+pub type Counted = (AccountId, Option<KeyId>, Option<Operation>);
+
+/// Requests with `rate` or `every` since the start.
+#[derive(Debug)]
+pub struct Simulator(Cache<Counted, Arc<AtomicU64>>);
+
+impl Simulator {
+    pub fn new() -> Self {
+        Self(Cache::new(COUNTERS))
+    }
+
+    /// Counts a request. Returns the number of earlier ones.
+    pub fn count(&self, counted: Counted) -> u64 {
+        let Ok(earlier) = self.0.get_or_insert_with(&counted, || Ok::<_, Infallible>(Arc::default()));
+        earlier.fetch_add(1, Ordering::Relaxed)
+    }
+}

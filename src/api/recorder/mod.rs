@@ -1,0 +1,4 @@
+//! The latest requests of each account, which the console shows.
+
+pub(crate) mod recent;
+pub(crate) mod record;

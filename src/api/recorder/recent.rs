@@ -1,0 +1,303 @@
+//! The latest requests of each account, which the console shows.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use parking_lot::Mutex;
+
+use super::record::RecordedRequest;
+use crate::domain::{AccountId, Deployment};
+use crate::store::Store;
+
+/// Maximum number of an account's requests.
+const REQUESTS: usize = 100;
+
+/// Maximum number of requests with an ended key. They have a list of their own, so that a program with an old key does not
+/// replace the requests of others.
+const WITH_ENDED_KEY: usize = 20;
+
+/// Maximum size of an account's requests in bytes, and of all requests.
+const OF_ACCOUNT: usize = 1024 * 1024;
+const OF_ALL: usize = 16 * 1024 * 1024;
+
+/// Memory in bytes that a request takes beside its texts: allocations, the places in the maps and lists, and an account.
+const OVERHEAD: usize = 512;
+
+/// Interval of checks for accounts that another process deleted, or that were deleted while a request was in progress.
+const WATCH: Duration = Duration::from_secs(1);
+
+/// The latest requests to this process, per account. The oldest are removed first.
+#[derive(Debug)]
+pub struct AccountRequests {
+    /// True on staging: successful requests are kept too, and all with their heads and bodies.
+    pub keeps_all: bool,
+    lists: Mutex<Lists>,
+}
+
+#[derive(Debug)]
+struct Lists {
+    /// All requests, by their ids, which increase.
+    requests: BTreeMap<u64, Arc<RecordedRequest>>,
+    accounts: HashMap<AccountId, OfAccount>,
+    size: usize,
+    next: u64,
+}
+
+/// The ids of an account's requests, oldest first.
+#[derive(Debug, Default)]
+struct OfAccount {
+    requests: VecDeque<u64>,
+    with_ended_key: VecDeque<u64>,
+    size: usize,
+}
+
+impl AccountRequests {
+    pub fn new(deployment: Deployment) -> Self {
+        // Random, because the ids of another process's requests must not name other requests here.
+        let first = getrandom::u64().expect("the operating system has random bytes") >> 16;
+        let lists = Lists { requests: BTreeMap::new(), accounts: HashMap::new(), size: 0, next: first };
+        Self { keeps_all: deployment == Deployment::Staging, lists: Mutex::new(lists) }
+    }
+
+    /// Returns whether requests with this status are kept. In production, this is all that a successful request costs.
+    pub fn keeps(&self, status: StatusCode) -> bool {
+        self.keeps_all || status.as_u16() >= 400
+    }
+
+    pub fn add(&self, mut request: RecordedRequest) -> Arc<RecordedRequest> {
+        let mut lists = self.lists.lock();
+        request.id = lists.next;
+        lists.next += 1;
+        let (account, is_ended, size) = (request.sender.account, request.sender.is_key_ended, size(&request));
+        let of = lists.accounts.entry(account).or_default();
+        of.list(is_ended).push_back(request.id);
+        of.size += size;
+        lists.size += size;
+        let request = Arc::new(request);
+        lists.requests.insert(request.id, Arc::clone(&request));
+        while let Some(oldest) = lists.excess(account) {
+            lists.remove(oldest);
+        }
+        request
+    }
+
+    /// Returns the requests of an account, latest first.
+    pub fn of(&self, account: AccountId) -> Vec<Arc<RecordedRequest>> {
+        let lists = self.lists.lock();
+        let Some(of) = lists.accounts.get(&account) else { return Vec::new() };
+        let mut ids: Vec<_> = of.requests.iter().chain(&of.with_ended_key).collect();
+        ids.sort_unstable();
+        ids.into_iter().rev().filter_map(|id| lists.requests.get(id).cloned()).collect()
+    }
+
+    /// Returns a request of the account. `None` if it is another account's, or no longer kept.
+    pub fn find(&self, account: AccountId, id: u64) -> Option<Arc<RecordedRequest>> {
+        self.lists.lock().requests.get(&id).filter(|request| request.sender.account == account).cloned()
+    }
+
+    /// Deletes the requests of an account.
+    pub fn forget(&self, account: AccountId) {
+        let mut lists = self.lists.lock();
+        let Some(of) = lists.accounts.remove(&account) else { return };
+        lists.size -= of.size;
+        for id in of.requests.iter().chain(&of.with_ended_key) {
+            lists.requests.remove(id);
+        }
+    }
+
+    /// Deletes the requests of deleted accounts. Never ends.
+    pub async fn follow_deletions(&self, store: &Store) {
+        loop {
+            tokio::time::sleep(WATCH).await;
+            let accounts: Vec<_> = self.lists.lock().accounts.keys().copied().collect();
+            // If the store fails, the next check repeats this one.
+            if !accounts.is_empty()
+                && let Ok(deleted) = store.deleted_among(accounts).await
+            {
+                deleted.into_iter().for_each(|account| self.forget(account));
+            }
+        }
+    }
+}
+
+impl Lists {
+    /// Returns the request to remove after `account` got another, if there is too much.
+    fn excess(&self, account: AccountId) -> Option<u64> {
+        let of = self.accounts.get(&account)?;
+        if of.requests.len() > REQUESTS {
+            of.requests.front().copied()
+        } else if of.with_ended_key.len() > WITH_ENDED_KEY {
+            of.with_ended_key.front().copied()
+        } else if of.size > OF_ACCOUNT {
+            of.oldest()
+        } else {
+            self.requests.first_key_value().filter(|_| self.size > OF_ALL).map(|(id, _)| *id)
+        }
+    }
+
+    /// Removes the oldest request of a list.
+    fn remove(&mut self, id: u64) {
+        let request = self.requests.remove(&id).expect("listed requests are kept");
+        let of = self.accounts.get_mut(&request.sender.account).expect("requests are listed");
+        of.list(request.sender.is_key_ended).pop_front();
+        of.size -= size(&request);
+        self.size -= size(&request);
+        if of.oldest().is_none() {
+            self.accounts.remove(&request.sender.account);
+        }
+    }
+}
+
+impl OfAccount {
+    const fn list(&mut self, is_key_ended: bool) -> &mut VecDeque<u64> {
+        if is_key_ended { &mut self.with_ended_key } else { &mut self.requests }
+    }
+
+    fn oldest(&self) -> Option<u64> {
+        self.requests.front().into_iter().chain(self.with_ended_key.front()).min().copied()
+    }
+}
+
+fn size(request: &RecordedRequest) -> usize {
+    OVERHEAD + size_of::<RecordedRequest>() + request.texts().map(str::len).sum::<usize>()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::OnceLock;
+
+    use super::super::record::{Exchange, SHOWN, Sender, Text};
+    use super::*;
+    use crate::config::Listener;
+    use crate::domain::{KeyId, Timestamp};
+
+    /// A request whose heads and bodies have these sizes.
+    fn request(account: i64, sizes: [usize; 4]) -> RecordedRequest {
+        let [request_head, response_head, request_body, response_body] =
+            sizes.map(|size| Text { text: "x".repeat(size).into(), is_cut: false });
+        RecordedRequest {
+            id: 0,
+            sender: Sender { account: AccountId(account), key: KeyId(1), is_key_ended: false },
+            at: Timestamp::from_milliseconds(0),
+            took: Duration::ZERO,
+            listener: Listener::Store,
+            operation: None,
+            line: Text::default(),
+            status: Some(200),
+            loss: OnceLock::new(),
+            error: None,
+            request_id: Text::default(),
+            simulated: None,
+            is_replayed: false,
+            exchange: Some(Exchange { request_head, response_head, bodies: Some([request_body, response_body]) }),
+        }
+    }
+
+    fn with_ended_key(account: i64, sizes: [usize; 4]) -> RecordedRequest {
+        let request = request(account, sizes);
+        RecordedRequest { sender: Sender { is_key_ended: true, ..request.sender }, ..request }
+    }
+
+    fn staging() -> AccountRequests {
+        AccountRequests::new(Deployment::Staging)
+    }
+
+    /// The positions of an account's requests in the order of all that were added, latest first.
+    fn numbers(requests: &AccountRequests, account: i64, added: u64) -> Vec<u64> {
+        let first = requests.lists.lock().next - added;
+        requests.of(AccountId(account)).iter().map(|request| request.id - first).collect()
+    }
+
+    fn size_of_account(requests: &AccountRequests, account: i64) -> usize {
+        requests.of(AccountId(account)).iter().map(|request| size(request)).sum()
+    }
+
+    /// The counted sizes are those of the requests.
+    fn assert_consistent(requests: &AccountRequests) {
+        let lists = requests.lists.lock();
+        assert_eq!(lists.size, lists.requests.values().map(|request| size(request)).sum::<usize>());
+        assert_eq!(lists.size, lists.accounts.values().map(|of| of.size).sum::<usize>());
+        let listed: usize = lists.accounts.values().map(|of| of.requests.len() + of.with_ended_key.len()).sum();
+        assert_eq!(listed, lists.requests.len());
+        assert!(lists.accounts.values().all(|of| of.oldest().is_some()), "accounts without requests take no memory");
+        assert!(lists.size <= OF_ALL && lists.accounts.values().all(|of| of.size <= OF_ACCOUNT));
+    }
+
+    #[test]
+    fn account_keeps_its_latest_hundred_requests() {
+        let requests = staging();
+        for _ in 0..105 {
+            requests.add(request(1, [10; 4]));
+        }
+        assert_eq!(numbers(&requests, 1, 105), (5..105).rev().collect::<Vec<_>>());
+        assert_consistent(&requests);
+    }
+
+    #[test]
+    fn requests_with_an_ended_key_have_a_list_of_their_own() {
+        let requests = staging();
+        requests.add(request(1, [10; 4]));
+        for _ in 0..25 {
+            requests.add(with_ended_key(1, [SHOWN, 100, 0, 0]));
+        }
+        assert_eq!(numbers(&requests, 1, 26), (6..26).rev().chain([0]).collect::<Vec<_>>());
+        assert_consistent(&requests);
+    }
+
+    #[test]
+    fn account_takes_a_mebibyte_at_most() {
+        let requests = staging();
+        let largest = size(&request(1, [SHOWN; 4]));
+        for _ in 0..20 {
+            requests.add(request(1, [SHOWN; 4]));
+        }
+        let fit = (OF_ACCOUNT / largest) as u64;
+        assert_eq!(numbers(&requests, 1, 20), (20 - fit..20).rev().collect::<Vec<_>>());
+        // Filled to the last byte, and one more.
+        let rest = OF_ACCOUNT - size_of_account(&requests, 1) - size(&request(1, [0; 4]));
+        requests.add(request(1, [rest.min(SHOWN), rest.saturating_sub(SHOWN), 0, 0]));
+        assert_eq!(size_of_account(&requests, 1), OF_ACCOUNT);
+        requests.add(with_ended_key(1, [0; 4]));
+        assert_eq!(numbers(&requests, 1, 22), (21 - fit..22).rev().collect::<Vec<_>>(), "the oldest went");
+        assert_consistent(&requests);
+    }
+
+    #[test]
+    fn all_accounts_take_sixteen_mebibytes_at_most() {
+        let requests = staging();
+        for account in 0..40 {
+            for _ in 0..20 {
+                requests.add(request(account, [SHOWN; 4]));
+            }
+            assert_consistent(&requests);
+        }
+        assert!(requests.lists.lock().size > OF_ALL - size(&request(0, [SHOWN; 4])), "the memory is used");
+        assert!(requests.of(AccountId(15)).is_empty() && requests.of(AccountId(39)).len() == 15);
+        // Many accounts with one small request each.
+        for account in 0..100_000 {
+            requests.add(request(account, [0; 4]));
+        }
+        assert_consistent(&requests);
+        assert_eq!(requests.lists.lock().requests.len(), OF_ALL / size(&request(0, [0; 4])));
+        assert_eq!(requests.of(AccountId(99_999)).len(), 1);
+    }
+
+    #[test]
+    fn account_is_forgotten() {
+        let requests = staging();
+        for account in [1, 2] {
+            requests.add(request(account, [10; 4]));
+            requests.add(with_ended_key(account, [10; 4]));
+        }
+        let id = requests.of(AccountId(1))[0].id;
+        assert!(requests.find(AccountId(1), id).is_some());
+        assert!(requests.find(AccountId(2), id).is_none(), "it is another account's");
+        requests.forget(AccountId(1));
+        requests.forget(AccountId(3));
+        assert!(requests.of(AccountId(1)).is_empty() && requests.find(AccountId(1), id).is_none());
+        assert_eq!(requests.of(AccountId(2)).len(), 2);
+        assert_consistent(&requests);
+    }
+}

@@ -1,0 +1,213 @@
+//! A request as its account sees it in the console.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use axum::http::header::HeaderMap;
+
+use crate::api::operations::Operation;
+use crate::config::Listener;
+use crate::domain::{AccountId, KeyId, Timestamp};
+use crate::redaction::{HIDDEN, is_secret, redacted};
+
+/// Maximum size in bytes of each head and body that is kept.
+pub const SHOWN: usize = 16 * 1024;
+
+/// Maximum size in bytes of the request's line and of an error's message in a list.
+pub const LISTED: usize = 512;
+
+/// A request with a key of an account. All its texts are without secrets, and their sizes are bounded.
+#[derive(Debug)]
+pub struct RecordedRequest {
+    /// Assigned when it is stored.
+    pub id: u64,
+    pub sender: Sender,
+    pub at: Timestamp,
+    pub took: Duration,
+    pub listener: Listener,
+    /// `None` if the path has no operation with this method.
+    pub operation: Option<Operation>,
+    /// Method, path and query.
+    pub line: Text,
+    /// `None` if the connection was closed without a response.
+    pub status: Option<u16>,
+    /// Set if the client did not get the whole response. Known after the request is stored if a slow body is cut.
+    pub loss: OnceLock<Loss>,
+    /// `None` if the response is not an error of the API.
+    pub error: Option<RecordedError>,
+    pub request_id: Text,
+    /// The preferences that were simulated.
+    pub simulated: Option<Text>,
+    pub is_replayed: bool,
+    /// The messages. `None` in production.
+    pub exchange: Option<Exchange>,
+}
+
+/// The account that sent a request, by its key.
+#[derive(Clone, Copy, Debug)]
+pub struct Sender {
+    pub account: AccountId,
+    pub key: KeyId,
+    /// True if the key was revoked or had expired.
+    pub is_key_ended: bool,
+}
+
+#[derive(Debug, Default)]
+pub struct RecordedError {
+    pub code: Text,
+    pub message: Text,
+}
+
+/// The reason why a client did not get a response, or not all of it.
+#[derive(Clone, Copy, Debug)]
+pub enum Loss {
+    BySimulation,
+    ByClient,
+}
+
+/// Request and response.
+#[derive(Debug, Default)]
+pub struct Exchange {
+    pub request_head: Text,
+    pub response_head: Text,
+    /// The bodies of request and response. `None` if the key had ended.
+    pub bodies: Option<[Text; 2]>,
+}
+
+/// A text without secrets, of limited size.
+#[derive(Debug, Default)]
+pub struct Text {
+    pub text: Box<str>,
+    /// True if the end of a longer text is missing.
+    pub is_cut: bool,
+}
+
+impl RecordedRequest {
+    pub fn is_failed(&self) -> bool {
+        self.loss.get().is_some() || self.status.is_some_and(|status| status >= 400)
+    }
+
+    /// Records that the client does not get the whole response. Keeps the first reason.
+    pub fn lose(&self, loss: Loss) {
+        let _ = self.loss.set(loss);
+    }
+
+    /// Says how the connection ended. `None` if the client got the whole response.
+    pub fn loss(&self) -> Option<&'static str> {
+        Some(match self.loss.get()? {
+            Loss::BySimulation => "the connection was closed",
+            Loss::ByClient => "the client closed the connection",
+        })
+    }
+
+    /// All texts of variable size.
+    pub fn texts(&self) -> impl Iterator<Item = &str> {
+        let error = self.error.iter().flat_map(|error| [&error.code, &error.message]);
+        let heads = self.exchange.iter().flat_map(|exchange| [&exchange.request_head, &exchange.response_head]);
+        let bodies = self.exchange.iter().filter_map(|exchange| exchange.bodies.as_ref()).flatten();
+        let texts = [&self.line, &self.request_id].into_iter().chain(&self.simulated).chain(error);
+        texts.chain(heads).chain(bodies).map(|text| &*text.text)
+    }
+}
+
+impl RecordedError {
+    /// Reads an error's body. `None` if it is another's, such as a page of a simulated proxy.
+    pub fn of(status: StatusCode, body: &[u8]) -> Option<Self> {
+        if !status.is_client_error() && !status.is_server_error() {
+            return None;
+        }
+        #[derive(serde::Deserialize)]
+        struct Body {
+            code: String,
+            message: String,
+        }
+        let Body { code, message } = serde_json::from_slice(body).ok()?;
+        Some(Self { code: Text::of(code.as_bytes(), LISTED), message: Text::of(message.as_bytes(), LISTED) })
+    }
+}
+
+impl Exchange {
+    pub fn request_body(&self) -> Option<&Text> {
+        self.bodies.as_ref().map(|[request, _]| request)
+    }
+
+    pub fn response_body(&self) -> Option<&Text> {
+        self.bodies.as_ref().map(|[_, response]| response)
+    }
+}
+
+impl Text {
+    /// The text, with an ellipsis if its end is missing.
+    pub fn shown(&self) -> String {
+        format!("{}{}", self.text, if self.is_cut { "…" } else { "" })
+    }
+
+    /// Keeps the beginning of a text, at most `limit` bytes. Secrets are replaced after it is cut, and may be cut too.
+    pub fn of(text: &[u8], limit: usize) -> Self {
+        let mut kept = redacted(&text[..text.len().min(limit)]);
+        let is_cut = text.len() > limit || kept.len() > limit;
+        kept.truncate(kept.floor_char_boundary(limit));
+        Self { text: kept.into(), is_cut }
+    }
+
+    /// Keeps the beginning of a head. `line` is its first line.
+    pub fn of_head(line: &str, headers: &HeaderMap) -> Self {
+        let mut head = redacted(&line.as_bytes()[..line.len().min(SHOWN)]);
+        for (name, value) in headers {
+            let value = if is_secret(name) { HIDDEN.as_bytes() } else { value.as_bytes() };
+            head.push('\n');
+            head.push_str(&redacted(&[name.as_str().as_bytes(), b": ", value].concat()));
+        }
+        let is_cut = head.len() > SHOWN || line.len() > SHOWN;
+        head.truncate(head.floor_char_boundary(SHOWN));
+        Self { text: head.into(), is_cut }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::{HeaderName, HeaderValue};
+
+    use super::*;
+
+    const KEY: &str = "pet_test_0123456789abcdefghijABCDEFGHIJ01234567";
+
+    #[test]
+    fn text_is_bounded_and_hides_a_key_across_the_bound() {
+        for encoded in [KEY.to_owned(), KEY.bytes().map(|byte| format!("%{byte:02X}")).collect()] {
+            for inside in 0..=encoded.len() {
+                let text = "x".repeat(SHOWN - inside) + &encoded + "end";
+                let kept = Text::of(text.as_bytes(), SHOWN);
+                assert!(kept.is_cut && kept.text.len() <= SHOWN);
+                assert!(!kept.text.contains("01") && !kept.text.contains("%30%31"), "{inside}");
+            }
+        }
+        let growing = Text::of("pet_test_a ".repeat(SHOWN).as_bytes(), SHOWN);
+        assert!(growing.is_cut && growing.text.len() <= SHOWN && !growing.text.contains("_a"));
+        let other = Text::of("ü".repeat(SHOWN).as_bytes(), SHOWN);
+        assert!(other.is_cut && other.text.len() <= SHOWN && other.text.ends_with('ü'));
+        assert!(!Text::of("x".repeat(SHOWN).as_bytes(), SHOWN).is_cut);
+    }
+
+    #[test]
+    fn head_is_bounded_and_without_secrets() {
+        let mut headers = HeaderMap::new();
+        for (name, value) in [("host", "a"), ("authorization", "Basic YWRh"), ("cookie", "a=b"), ("x-note", KEY)] {
+            headers.append(HeaderName::from_static(name), HeaderValue::from_str(value).unwrap());
+        }
+        let line = format!("GET /v1/pets?key={KEY}&password=secret HTTP/1.1");
+        assert_eq!(
+            &*Text::of_head(&line, &headers).text,
+            "GET /v1/pets?key=pet_test_[hidden]&password=[hidden] HTTP/1.1\nhost: a\nauthorization: [hidden]\n\
+             cookie: [hidden]\nx-note: pet_test_[hidden]"
+        );
+        for number in 0..40 {
+            headers.append(HeaderName::try_from(format!("x-{number}")).unwrap(), "y".repeat(1_000).parse().unwrap());
+        }
+        for line in [line, format!("GET /{}", "z".repeat(2 * SHOWN))] {
+            let head = Text::of_head(&line, &headers);
+            assert!(head.is_cut && head.text.len() <= SHOWN);
+        }
+    }
+}

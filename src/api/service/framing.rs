@@ -1,0 +1,137 @@
+//! Rejects ambiguous requests that RFC 9112 forbids and hyper accepts. A proxy could read them differently (request
+//! smuggling).
+//!
+//! If a request has both `Transfer-Encoding` and `Content-Length`, hyper removes the latter, reads chunks and closes the
+//! connection after the response. Section 6.1 allows this, and it is as safe as a rejection.
+
+use axum::body::HttpBody;
+use axum::http::header::{HOST, TRANSFER_ENCODING};
+use axum::http::request::Parts;
+use axum::http::uri::Scheme;
+use axum::http::{HeaderValue, Version};
+
+use crate::api::error::{ApiError, Code};
+use crate::server::HasFragment;
+
+/// The characters in `uri-host [ ":" port ]` (RFC 3986, section 3.2.2).
+const IN_HOST: [bool; 256] = table(b"-._~%!$&'()*+,;=:[]");
+
+/// Rejects requests with an ambiguous host, target or body length. Replaces `Host` by the host of a target in absolute form
+/// (section 3.2.2).
+pub fn check(request: &mut Parts, body: &impl HttpBody) -> Result<(), ApiError> {
+    let headers = &request.headers;
+    let mut hosts = headers.get_all(HOST).iter();
+    // Section 3.2: `Host` is required in HTTP/1.1, and unknown in HTTP/1.0.
+    let clear = match (hosts.next(), hosts.next()) {
+        (Some(host), None) => names_a_host(host),
+        (None, _) => request.version == Version::HTTP_10,
+        (Some(_), Some(_)) => false,
+    };
+    if !clear {
+        return Err(invalid("`Host` must be given once, and name a host and perhaps a port."));
+    }
+    if request.extensions.get::<HasFragment>().is_some() {
+        return Err(invalid("The target must not contain a fragment (`#…`)."));
+    }
+    if !body.is_end_stream() && headers.contains_key(TRANSFER_ENCODING) {
+        let mut encodings = headers.get_all(TRANSFER_ENCODING).iter();
+        let chunked = encodings.next().is_some_and(|encoding| encoding.as_bytes().eq_ignore_ascii_case(b"chunked"));
+        if !chunked || encodings.next().is_some() {
+            return Err(invalid("`Transfer-Encoding` must be `chunked`, once and alone."));
+        }
+    }
+    // Section 3.2.2 requires servers to accept targets in absolute form, which has a scheme.
+    let Some(scheme) = request.uri.scheme() else { return Ok(()) };
+    let authority = request.uri.authority().filter(|_| *scheme == Scheme::HTTP || *scheme == Scheme::HTTPS);
+    let host =
+        authority.and_then(|it| HeaderValue::from_str(it.as_str()).ok()).filter(names_a_host).ok_or_else(|| {
+            invalid("A target in absolute form must begin with `http://` or `https://`, a host and perhaps a port.")
+        })?;
+    request.headers.insert(HOST, host);
+    Ok(())
+}
+
+fn invalid(message: &'static str) -> ApiError {
+    // The bytes that follow may be another request to a proxy, but part of this one to us.
+    ApiError::new(Code::InvalidValue, message).with_header("connection", "close")
+}
+
+/// Returns whether all characters are allowed in a host with an optional port. The host may be empty.
+fn names_a_host(host: &HeaderValue) -> bool {
+    host.as_bytes().iter().all(|byte| IN_HOST[usize::from(*byte)])
+}
+
+/// Returns a table of these characters, letters and digits. A search in a list would take 1 % of a request.
+const fn table(others: &[u8]) -> [bool; 256] {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < table.len() {
+        table[byte] = (byte as u8).is_ascii_alphanumeric();
+        byte += 1;
+    }
+    let mut position = 0;
+    while position < others.len() {
+        table[others[position] as usize] = true;
+        position += 1;
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+    use axum::http::Request;
+
+    use super::*;
+
+    fn checked(version: Version, headers: &[(&str, &str)], body: &'static str) -> Result<(), ApiError> {
+        let request = Request::builder().version(version);
+        let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+        let (mut head, ()) = request.body(()).unwrap().into_parts();
+        check(&mut head, &if body.is_empty() { Body::empty() } else { Body::from(body) })
+    }
+
+    #[test]
+    fn host_is_required_once() {
+        let hosts = |hosts: &[&str]| {
+            let headers: Vec<_> = hosts.iter().map(|host| ("host", *host)).collect();
+            checked(Version::HTTP_11, &headers, "").is_ok()
+        };
+        for accepted in ["shop.example", "shop.example:8080", "127.0.0.1:1", "[::1]:8080", ""] {
+            assert!(hosts(&[accepted]), "{accepted}");
+        }
+        for refused in ["a b", "a/b", "user@a", "a?b", "a#b", "a\\b", "<a>", "a\tb"] {
+            assert!(!hosts(&[refused]), "{refused}");
+        }
+        assert!(!hosts(&[]) && !hosts(&["a", "a"]) && !hosts(&["a", "b"]));
+        assert!(checked(Version::HTTP_10, &[], "").is_ok());
+        assert!(checked(Version::HTTP_10, &[("host", "a"), ("host", "a")], "").is_err());
+    }
+
+    #[test]
+    fn only_http_targets_are_accepted() {
+        let target = |uri: &str| {
+            let (mut head, ()) = Request::builder().uri(uri).header("host", "a").body(()).unwrap().into_parts();
+            check(&mut head, &Body::empty()).ok().map(|()| head.headers[HOST].to_str().unwrap().to_owned())
+        };
+        for uri in ["/livez", "*", "http://a/livez", "HTTPS://a/livez"] {
+            assert_eq!(target(uri).as_deref(), Some("a"), "{uri}");
+        }
+        assert_eq!(target("http://shop.example:8080/livez").as_deref(), Some("shop.example:8080"));
+        for uri in ["ftp://a/livez", "ws://a/livez", "httpx://a/livez", "http://user@a/livez"] {
+            assert_eq!(target(uri), None, "{uri}");
+        }
+    }
+
+    #[test]
+    fn only_chunked_transfer_encoding_is_accepted() {
+        let encodings = |encodings: &[&str]| {
+            let encodings = encodings.iter().map(|encoding| ("transfer-encoding", *encoding));
+            let headers: Vec<_> = [("host", "a")].into_iter().chain(encodings).collect();
+            checked(Version::HTTP_11, &headers, "{}").is_ok()
+        };
+        assert!(encodings(&[]) && encodings(&["chunked"]) && encodings(&["Chunked"]));
+        assert!(!encodings(&["gzip, chunked"]) && !encodings(&["chunked, chunked"]) && !encodings(&["identity"]));
+        assert!(!encodings(&["chunked", "chunked"]) && !encodings(&["identity", "chunked"]));
+    }
+}

@@ -1,0 +1,296 @@
+//! The service of a listener: finds who responds to a request, and accounts for the response.
+
+use std::any::Any;
+use std::net::IpAddr;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::MatchedPath;
+use axum::http::header::STRICT_TRANSPORT_SECURITY;
+use axum::http::request::Parts;
+use axum::http::uri::Scheme;
+use axum::http::{HeaderMap, HeaderValue, Request, Response};
+use axum::middleware::{Next, from_fn};
+use futures_util::FutureExt;
+use http_body_util::Either;
+use tokio::time::timeout;
+use tower::Service;
+
+use super::client_address::Arrival;
+use super::cors::{Cors, is_preflight};
+use super::framing;
+use super::record::Unanswered;
+use super::telemetry::{RequestTelemetry, log_cause};
+use crate::api::caller::Caller;
+use crate::api::error::{ApiError, Cause, Code};
+use crate::api::input::query_and_body::RequestBody;
+use crate::api::operations::Operation::{self, GetPet};
+use crate::api::operations::Target;
+use crate::api::recorder::record::RecordedRequest;
+use crate::api::request_id::{X_REQUEST_ID, new_request_id, request_id};
+use crate::api::response::{self, Sent};
+use crate::api::state::Api;
+use crate::config::{BaseUrl, Listener};
+use crate::server::{self, Connections, Rejection, TimedBody};
+use crate::telemetry::traces::Tracer;
+
+/// Limit of finding the account of a request that no operation responds to, which the account's list of requests shows.
+const RECOGNITION: Duration = Duration::from_millis(100);
+
+const A_YEAR: HeaderValue = HeaderValue::from_static("max-age=31536000");
+
+/// Serves the operations and pages of one listener.
+#[derive(Clone, Debug)]
+pub struct ListenerService {
+    listener: Listener,
+    api: Arc<Api>,
+    /// `None` if the listener has operations only.
+    pages: Option<Router>,
+    /// `None` if no page of another origin may call the operations.
+    cors: Option<Arc<Cors>>,
+    /// True if responses tell browsers to use TLS only (RFC 6797).
+    is_https_only: bool,
+    logs_requests: bool,
+    tracer: Option<Tracer>,
+}
+
+/// The part of the service that responds to a request.
+enum Route {
+    /// Boxed, because a response is large, and most routes have none.
+    Answered(Box<response::Response>),
+    Operation(Operation),
+    Pages(Router),
+}
+
+impl Route {
+    fn answered(response: response::Response) -> Self {
+        Self::Answered(Box::new(response))
+    }
+}
+
+impl ListenerService {
+    /// The operations of `listener`.
+    pub fn new(listener: Listener, api: &Arc<Api>) -> Self {
+        Self {
+            listener,
+            api: Arc::clone(api),
+            pages: None,
+            cors: Cors::of(listener, &api.addresses).map(Arc::new),
+            is_https_only: is_https_only(listener, api),
+            logs_requests: false,
+            tracer: None,
+        }
+    }
+
+    /// Adds pages: paths that no operation has.
+    pub fn with_pages(self, pages: Router) -> Self {
+        Self { pages: Some(pages.layer(from_fn(name_route))), ..self }
+    }
+
+    /// Sets whether every request is logged, as it always is at level debug, and whether it gets a span. The operations
+    /// listener has no spans, because only the operator's tools use it.
+    pub fn observed(self, logs_requests: bool, tracer: Option<&Tracer>) -> Self {
+        Self { logs_requests, tracer: tracer.filter(|_| self.listener != Listener::Ops).cloned(), ..self }
+    }
+
+    /// Responds to a request from `peer`. `None` closes the connection without a response.
+    ///
+    /// Not an `async fn`, because its future would have room for the request twice. hyper moves this future for every
+    /// request, so it should be small.
+    pub fn answer<B: RequestBody>(
+        &self,
+        request: Request<B>,
+        peer: IpAddr,
+    ) -> impl Future<Output = Option<Response<Sent>>> + Send {
+        let (mut head, mut body) = request.into_parts();
+        async move {
+            // Not before the block, whose future would be larger by the result.
+            let framed = framing::check(&mut head, &body);
+            let api = &self.api;
+            let target = Target::of(self.listener, &head.method, head.uri.path());
+            let mut telemetry = self.begin(&head, peer, target);
+            let origin = self.cors.as_ref().and_then(|cors| cors.allowed_origin(&head.headers));
+            let arrival = Arrival { peer, request_id: request_id(&head.headers) };
+            let mut caller = Caller::unknown(&arrival);
+            let mut recorded = None;
+            let mut response = match self.route(&head, framed, target) {
+                Route::Answered(response) => {
+                    if self.listener != Listener::Ops {
+                        // A database that hangs must not delay the response.
+                        let recognized = Box::pin(timeout(RECOGNITION, caller.recognize(api, &head.headers)));
+                        _ = AssertUnwindSafe(recognized).catch_unwind().await;
+                        recorded = self.record(target, &head, &caller, &response);
+                    }
+                    (*response).map(Either::Left)
+                }
+                Route::Operation(operation) => {
+                    let unanswered = Unanswered {
+                        api,
+                        listener: self.listener,
+                        operation,
+                        head: &head,
+                        caller: &mut caller,
+                        telemetry: &mut telemetry,
+                    };
+                    let call = operation.call(api, &head, &mut body, unanswered.caller);
+                    let called = AssertUnwindSafe(call).catch_unwind().await;
+                    unanswered.end();
+                    let response =
+                        called.unwrap_or_else(|panic| Err(of_panic(&*panic))).unwrap_or_else(ApiError::answer);
+                    recorded = self.record(target, &head, &caller, &response);
+                    response.map(Either::Left)
+                }
+                Route::Pages(pages) => {
+                    // Boxed, because it is large and rarely needed.
+                    let page = Box::pin(answer_page(pages, Request::from_parts(head, body), &arrival));
+                    let answered = AssertUnwindSafe(page).catch_unwind().await;
+                    answered.unwrap_or_else(|panic| of_panic(&*panic).answer().map(Either::Left))
+                }
+            };
+            let took = telemetry.end(api, target.at_path(), &caller, &mut response);
+            self.write_headers(target, &caller, origin, response.headers_mut());
+            let mut simulated = caller.simulated;
+            if !simulated.as_ref().is_some_and(|simulated| simulated.is_of_proxy) {
+                response.headers_mut().insert(X_REQUEST_ID, arrival.request_id);
+            }
+            if let Some(recorded) = recorded {
+                recorded.end(api, took, &response, simulated.as_deref_mut());
+            }
+            match simulated {
+                None => Some(response),
+                // Boxed, because it is rarely needed.
+                Some(simulated) => Box::pin(simulated.send(response)).await,
+            }
+        }
+    }
+
+    fn begin(&self, head: &Parts, peer: IpAddr, target: Target) -> RequestTelemetry<'_> {
+        let is_logged = self.logs_requests || tracing::enabled!(tracing::Level::DEBUG);
+        let tracer = self.tracer.as_ref().filter(|_| !target.at_path().is_some_and(Operation::is_health_check));
+        RequestTelemetry::begin(&self.api, head, peer, is_logged, tracer)
+    }
+
+    /// Decides who responds to a request.
+    fn route(&self, head: &Parts, framed: Result<(), ApiError>, target: Target) -> Route {
+        if let Err(unclear) = framed {
+            return Route::answered(unclear.answer());
+        }
+        if let Some(cors) = &self.cors
+            && is_preflight(head)
+        {
+            return Route::answered(cors.answer_preflight());
+        }
+        match (target, target.at_path(), &self.pages) {
+            (Target::Operation(operation), ..) => Route::Operation(operation),
+            (_, Some(operation), _) => Route::answered(operation.answer_other_method(&self.api)),
+            (_, None, Some(pages)) if !head.uri.path().starts_with("/v1/") => Route::Pages(pages.clone()),
+            (_, None, _) => {
+                let error = self.api.path_not_found(self.listener, &head.headers, head.uri.path());
+                Route::answered(error.answer())
+            }
+        }
+    }
+
+    /// Begins the record of a request for its account. `None` if it is not to be kept.
+    fn record(
+        &self,
+        target: Target,
+        head: &Parts,
+        caller: &Caller<'_>,
+        response: &response::Response,
+    ) -> Option<Box<RecordedRequest>> {
+        if !self.api.account_requests.keeps(response.status()) {
+            return None;
+        }
+        let operation = match target {
+            Target::Operation(operation) => Some(operation),
+            Target::OtherMethod(_) | Target::Unknown => None,
+        };
+        RecordedRequest::begin(&self.api, (self.listener, operation), head, caller, Some(response))
+    }
+
+    /// Writes the headers that do not depend on the handler.
+    fn write_headers(&self, target: Target, caller: &Caller<'_>, origin: Option<HeaderValue>, headers: &mut HeaderMap) {
+        if self.cors.is_some() {
+            Cors::write_headers(origin, headers);
+        }
+        if caller.simulated.as_ref().is_some_and(|simulated| simulated.is_of_proxy) {
+            return;
+        }
+        if target == Target::Operation(GetPet) {
+            self.api.deprecation.announce(headers);
+        }
+        caller.write_headers(&self.api, headers);
+        if self.is_https_only {
+            headers.insert(STRICT_TRANSPORT_SECURITY, A_YEAR);
+        }
+    }
+}
+
+fn of_panic(panic: &(dyn Any + Send)) -> ApiError {
+    ApiError::internal(Cause::of_panic(panic).0)
+}
+
+/// Responds to requests for pages, and to those with an unknown path.
+async fn answer_page(mut pages: Router, request: Request<impl RequestBody>, arrival: &Arrival) -> Response<Sent> {
+    let mut request = request.map(Body::new);
+    request.extensions_mut().insert(arrival.clone());
+    match pages.call(request).await {
+        Ok(response) => response.map(Either::Right),
+        Err(never) => match never {},
+    }
+}
+
+/// Returns whether clients use TLS: the listener's own, or that of the proxy in front of it.
+fn is_https_only(listener: Listener, api: &Api) -> bool {
+    let public = match listener {
+        Listener::Store => Some(&api.addresses.base_url),
+        Listener::Messages => Some(&api.addresses.messages_base_url),
+        Listener::Ops => None,
+    };
+    let is_behind_proxy = !api.trusted_proxies.is_empty();
+    api.addresses.scheme == Scheme::HTTPS || (is_behind_proxy && public.is_some_and(BaseUrl::is_https))
+}
+
+impl server::Service for ListenerService {
+    type Body = Sent;
+
+    fn answer(&self, request: Request<TimedBody>, peer: IpAddr) -> impl Future<Output = Option<Response<Sent>>> + Send {
+        Self::answer(self, request, peer)
+    }
+
+    fn connections(&self) -> &Connections {
+        self.api.traffic.connections(self.listener)
+    }
+
+    fn reject(&self, why: Rejection) -> Vec<u8> {
+        let error = match why {
+            Rejection::ConnectionLimit => ApiError::unavailable("all connections are taken"),
+            Rejection::HeadTimeout(limit) => {
+                let seconds = limit.as_secs_f32();
+                let message = format!("The head of the request did not arrive within {seconds} seconds.");
+                ApiError::new(Code::RequestTimeout, message)
+            }
+            // Not a redirect: it would work despite having sent the key in plain text.
+            Rejection::TlsRequired => ApiError::new(Code::InvalidValue, "This port requires TLS: use https://."),
+        };
+        let id = new_request_id();
+        if let Some(cause) = error.cause() {
+            log_cause(&self.api, error.code().status(), cause, &id);
+        }
+        error.last_response(id)
+    }
+}
+
+/// Attaches the path template of a page to its response, for the metrics.
+async fn name_route(request: Request<Body>, next: Next) -> axum::response::Response {
+    let path = request.extensions().get::<MatchedPath>().cloned();
+    let mut response = next.run(request).await;
+    if let Some(path) = path {
+        response.extensions_mut().insert(path);
+    }
+    response
+}

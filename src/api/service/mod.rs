@@ -1,0 +1,9 @@
+//! A listener's service: what happens to every request, whoever answers it.
+
+pub(crate) mod client_address;
+pub(super) mod cors;
+pub(super) mod forwarded;
+pub(super) mod framing;
+pub(super) mod listener_service;
+pub(crate) mod record;
+pub(super) mod telemetry;

@@ -1,0 +1,121 @@
+//! The telemetry of a request: its metrics, its trace and its log line.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use axum::extract::MatchedPath;
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, Response, StatusCode};
+
+use super::client_address::client_address;
+use crate::api::caller::Caller;
+use crate::api::counters::requests::{RequestInProgress, Route};
+use crate::api::error::Cause;
+use crate::api::operations::Operation;
+use crate::api::state::Api;
+use crate::telemetry::request_log::RequestLogEntry;
+use crate::telemetry::traces::{Recording, Tracer};
+
+/// A request from its head to its response. Dropped before [`Self::end`], it was abandoned by its client.
+pub struct RequestTelemetry<'s> {
+    in_progress: RequestInProgress<'s>,
+    /// Boxed, as is the log entry, because most requests have neither, and this value is moved.
+    span: Option<Box<Recording<'s>>>,
+    log_entry: Option<Box<RequestLogEntry>>,
+}
+
+impl<'s> RequestTelemetry<'s> {
+    pub fn begin(api: &'s Api, head: &Parts, peer: IpAddr, is_logged: bool, tracer: Option<&'s Tracer>) -> Self {
+        let in_progress = api.traffic.begin(&head.method);
+        let log_entry = is_logged.then(|| {
+            let client = client_address(peer, &head.headers, &api.trusted_proxies);
+            Box::new(RequestLogEntry::of(head, client))
+        });
+        let span = tracer.and_then(|tracer| tracer.begin(head)).map(Box::new);
+        Self { in_progress, span, log_entry }
+    }
+
+    /// The time since the head arrived.
+    pub fn elapsed(&self) -> Duration {
+        self.in_progress.elapsed()
+    }
+
+    /// Records that the client went away before the response of `operation`.
+    pub fn abandon(&mut self, api: &Api, operation: Operation, caller: &Caller<'_>) {
+        let (route, took) = (api.traffic.operation(operation), self.elapsed());
+        let mut span = self.span.take();
+        write(span.as_deref_mut(), self.log_entry.take(), caller, route, client_closed(), took);
+    }
+
+    /// Records the response to a request at the path of `operation`, if any. Returns the request's duration.
+    pub fn end<B>(
+        self,
+        api: &Api,
+        operation: Option<Operation>,
+        caller: &Caller<'_>,
+        response: &mut Response<B>,
+    ) -> Duration {
+        let Self { in_progress, mut span, log_entry } = self;
+        let id = &caller.arrival.request_id;
+        let is_simulated = caller.simulated.is_some();
+        let page;
+        let route = match (operation, response.extensions_mut().remove::<MatchedPath>()) {
+            (Some(operation), _) if !is_simulated => api.traffic.operation(operation),
+            (Some(operation), _) => {
+                page = api.traffic.simulated(operation);
+                &page
+            }
+            (None, Some(path)) => {
+                page = api.traffic.page(path.as_str());
+                &page
+            }
+            (None, None) => api.traffic.unmatched(),
+        };
+        let took = in_progress.end(route, response.status());
+        write(span.as_deref_mut(), log_entry, caller, route, response.status(), took);
+        if let Some(span) = span {
+            span.end(response.status(), id);
+        }
+        if let Some(cause) = response.extensions_mut().remove() {
+            log_cause(api, response.status(), &cause, id);
+        }
+        took
+    }
+}
+
+/// Names the span by its route, and writes the log entry.
+fn write(
+    mut span: Option<&mut Recording<'_>>,
+    log_entry: Option<Box<RequestLogEntry>>,
+    caller: &Caller<'_>,
+    route: &Route,
+    status: StatusCode,
+    took: Duration,
+) {
+    if let Some(span) = &mut span {
+        span.name(route.template());
+    }
+    if let Some(mut entry) = log_entry {
+        entry.simulated = caller.simulated.is_some();
+        entry.trace_id = span.and_then(|span| span.trace()).or(entry.trace_id);
+        entry.write(&caller.arrival.request_id, caller.account, route.label(), status, took);
+    }
+}
+
+/// The status of a request whose client went away, for the log. nginx uses it too.
+fn client_closed() -> StatusCode {
+    StatusCode::from_u16(499).expect("it has three digits")
+}
+
+/// Logs the cause of a 5xx error.
+pub fn log_cause(api: &Api, status: StatusCode, Cause(cause): &Cause, id: &HeaderValue) {
+    let request_id = id.to_str().unwrap_or_default();
+    match status {
+        // Sampled, because overload and outages reject many requests at once.
+        StatusCode::SERVICE_UNAVAILABLE if api.traffic.refusals.is_first(cause) => {
+            tracing::warn!(request_id, status = status.as_u16(), cause, "request refused");
+        }
+        StatusCode::SERVICE_UNAVAILABLE => {}
+        _ => tracing::error!(request_id, status = status.as_u16(), cause, "request failed"),
+    }
+}

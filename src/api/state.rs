@@ -1,0 +1,117 @@
+//! State that the handlers share.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use super::admission::keys::ApiKeyCache;
+use super::admission::rate_limit::RateLimits;
+use super::cache::pages::PageCache;
+use super::cache::pet_counts::PetCounts;
+use super::counters::per_minute::RequestHistory;
+use super::counters::requests::Traffic;
+use super::documents::deprecation::Deprecation;
+use super::documents::openapi::Documents;
+use super::prefer::request_numbers::Simulator;
+use super::recorder::recent::AccountRequests;
+use crate::clock::Clock;
+use crate::config::{Addresses, Network, ServiceSettings, SimulationMode};
+use crate::domain::{Deployment, MessageIds};
+use crate::relay;
+use crate::server::CertificateStatus;
+use crate::store::Store;
+use crate::telemetry::metrics::{Counter, Process};
+use crate::workers::Workers;
+
+/// Everything that a handler needs.
+#[derive(Debug)]
+pub struct Api {
+    pub store: Arc<Store>,
+    pub workers: Workers,
+    pub api_keys: ApiKeyCache,
+    pub clock: Clock,
+    pub message_ids: MessageIds,
+    pub addresses: Arc<Addresses>,
+    pub deprecation: Deprecation,
+    pub documents: Documents,
+    pub pages: PageCache,
+    pub pet_counts: PetCounts,
+    pub rate_limits: Option<RateLimits>,
+    /// `None` in production, and if simulation is off.
+    pub simulator: Option<Simulator>,
+    pub requests: RequestHistory,
+    pub account_requests: AccountRequests,
+    pub traffic: Traffic,
+    pub process: Process,
+    pub password_counters: Arc<PasswordCounters>,
+    pub trusted_proxies: Vec<Network>,
+    /// Unset without TLS.
+    pub certificate: OnceLock<Arc<CertificateStatus>>,
+    relay: OnceLock<Arc<relay::Status>>,
+    draining: AtomicBool,
+}
+
+/// Counters of the console's password checks, kept here because `/metrics` shows them.
+#[derive(Debug, Default)]
+pub struct PasswordCounters {
+    /// Passwords that were hashed or checked.
+    pub hashed: Counter,
+    /// Passwords that were not, because too many were waiting.
+    pub refused: Counter,
+    /// Attempts to sign in or up that were refused, because there were too many.
+    pub throttled: Counter,
+}
+
+impl Api {
+    /// Creates the state. The runtime of the caller becomes that of the workers.
+    pub fn new(store: Arc<Store>, clock: Clock, addresses: Addresses, settings: &ServiceSettings) -> Self {
+        let simulates = store.deployment() == Deployment::Staging && settings.simulation == SimulationMode::On;
+        let addresses = Arc::new(addresses);
+        Self {
+            api_keys: ApiKeyCache::new(Arc::clone(&store), clock.clone()),
+            deprecation: Deprecation::of_get_pet(&addresses),
+            documents: Documents::new(&addresses, &store),
+            pages: PageCache::new(),
+            pet_counts: PetCounts::default(),
+            rate_limits: settings.rate_limit.map(|limit| RateLimits::new(limit, clock.clone())),
+            simulator: simulates.then(Simulator::new),
+            requests: RequestHistory::default(),
+            account_requests: AccountRequests::new(store.deployment()),
+            traffic: Traffic::new(),
+            process: Process::started_now(),
+            password_counters: Arc::default(),
+            trusted_proxies: settings.trusted_proxy.clone(),
+            store,
+            workers: Workers::current(),
+            clock,
+            message_ids: MessageIds::default(),
+            addresses,
+            certificate: OnceLock::new(),
+            relay: OnceLock::new(),
+            draining: AtomicBool::new(false),
+        }
+    }
+
+    /// Notifies the relay of every accepted message. There is at most one in a process.
+    pub fn relay_by(&self, relay: Arc<relay::Status>) {
+        // A second relay would find its messages by polling.
+        let _ = self.relay.set(relay);
+    }
+
+    /// The relay. `None` if this process does not relay messages.
+    pub fn relay(&self) -> Option<&relay::Status> {
+        self.relay.get().map(|relay| &**relay)
+    }
+
+    pub const fn is_simulating(&self) -> bool {
+        self.simulator.is_some()
+    }
+
+    /// Reports through `/readyz` that new requests should go elsewhere.
+    pub fn start_draining(&self) {
+        self.draining.store(true, Ordering::Relaxed);
+    }
+
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
+    }
+}
