@@ -13,14 +13,14 @@ use super::documents::deprecation::Deprecation;
 use super::documents::openapi::Documents;
 use super::prefer::request_numbers::Simulator;
 use super::recorder::recent::AccountRequests;
-use crate::clock::Clock;
 use crate::config::{Addresses, Network, ServiceSettings, SimulationMode};
 use crate::domain::{Deployment, MessageIds};
 use crate::relay;
+use crate::runtime::clock::Clock;
+use crate::runtime::workers::Workers;
 use crate::server::CertificateStatus;
 use crate::store::Store;
 use crate::telemetry::metrics::{Counter, Process};
-use crate::workers::Workers;
 
 /// Everything that a handler needs.
 #[derive(Debug)]

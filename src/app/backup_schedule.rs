@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::clock::Clock;
 use crate::domain::Timestamp;
+use crate::runtime::clock::Clock;
 use crate::store::sqlite::backup::{Copied, Target};
 use crate::store::{BackupStatus, Store, StoreError};
 

@@ -35,10 +35,10 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::clock::Clock;
     use crate::domain::{
         Actor, Email, IdempotencyKey, KeyedRequest, Message, MessageIds, MessageText, NewAccount, Timestamp,
     };
+    use crate::runtime::clock::Clock;
     use crate::store::sqlite::{Options, Sqlite};
     use crate::store::{Store, StoredResponse, WriteKey};
 

@@ -19,11 +19,11 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 
 use crate::api::{Api, ListenerService};
-use crate::clock::Clock;
 use crate::config::{Addresses, Registration, ServiceSettings, plaintext_check};
 use crate::console::Console;
 use crate::domain::Deployment;
 use crate::relay::{Endpoint, Relay};
+use crate::runtime::clock::Clock;
 use crate::server::{self, Access, Limits, Stop, Tls};
 use crate::store::Store;
 use crate::telemetry::traces::Exporting;

@@ -21,9 +21,9 @@ use rustix::fs::OFlags;
 use tracing::Level;
 use tracing::level_filters::LevelFilter;
 
-use crate::clock::Clock;
 use crate::config::{Common, environment, settings};
 use crate::domain::Actor;
+use crate::runtime::clock::Clock;
 use crate::telemetry;
 use data::database::{Create, not_opened, open, with_store};
 use terminal::parse::{Parsed, parse};

@@ -6,7 +6,7 @@ use std::path::Path;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
-use crate::regular_file;
+use crate::net::regular_file;
 
 /// A configuration file. Its values become the defaults of the flags with the same names.
 #[derive(Clone, Debug, Default)]

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::backoff::Backoff;
 use crate::domain::{AccountId, MessageId};
+use crate::runtime::backoff::Backoff;
 
 /// Minimum and maximum.
 type Range = (Duration, Duration);

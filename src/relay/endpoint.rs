@@ -13,10 +13,10 @@ use super::delays::Delays;
 use super::deliveries::{Deliveries, Failure, Receiver};
 use super::secrets::Secrets;
 use super::{Broker, RelayUrl};
-use crate::clock::Clock;
 use crate::domain::{Deployment, Message, Timestamp};
-use crate::http_client::{Client, Response};
+use crate::net::http_client::{Client, Response};
 use crate::representation::message_json;
+use crate::runtime::clock::Clock;
 use crate::tls;
 use parking_lot::Mutex;
 

@@ -24,7 +24,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::clock::Clock;
+use crate::runtime::clock::Clock;
 use crate::store::Store;
 pub use broker::{Broker, Published, Stream};
 pub use delays::Delays;

@@ -10,9 +10,9 @@ use tokio::time::{Instant, sleep, timeout};
 use super::broker::{Broker, Published, Stream};
 use super::outage::Outage;
 use super::{Status, retention, until_stopped};
-use crate::backoff::Backoff;
-use crate::clock::Clock;
 use crate::domain::{AccountId, Message, MessageId};
+use crate::runtime::backoff::Backoff;
+use crate::runtime::clock::Clock;
 use crate::store::{RelayLease, Store};
 
 /// Precedes every message.

@@ -6,8 +6,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::{Status, until_stopped};
-use crate::clock::Clock;
 use crate::domain::Timestamp;
+use crate::runtime::clock::Clock;
 use crate::store::{Result, Store};
 
 const INTERVAL: Duration = Duration::from_secs(10);

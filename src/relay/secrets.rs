@@ -12,7 +12,7 @@ use tokio::signal::unix::Signal;
 use tokio::task::spawn_blocking;
 
 use crate::domain::MessageId;
-use crate::regular_file;
+use crate::net::regular_file;
 
 /// Secrets that change with their file. Cheap to clone.
 #[derive(Clone)]

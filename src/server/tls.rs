@@ -15,7 +15,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 use tokio_rustls::TlsAcceptor;
 
-use crate::{regular_file, tls};
+use crate::net::regular_file;
+use crate::tls;
 
 /// Interval of checks for changed files.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);

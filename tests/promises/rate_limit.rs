@@ -4,9 +4,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use petstore::api::admission::rate_limit::RateLimits;
-use petstore::clock::Clock;
 use petstore::config::RateLimit;
 use petstore::domain::{AccountId, Timestamp};
+use petstore::runtime::clock::Clock;
 use testkit::console::{PASSWORD, form};
 use testkit::{Database, Random, Server, trial};
 

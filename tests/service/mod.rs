@@ -9,7 +9,6 @@ use std::time::Duration;
 use axum::http::uri::Scheme;
 use petstore::api::{Api, Operation, Permission};
 use petstore::app::{App, Sockets};
-use petstore::clock::Clock;
 use petstore::config::{
     Addresses, BaseUrl, Listener, Network, RateLimit, Registration, ServiceSettings, SimulationMode,
 };
@@ -18,6 +17,7 @@ use petstore::domain::{
     AccountId, Actor, ApiKey, AuditEntry, AuditQuery, Deployment, Direction, Email, KeyId, NewAccount, PageLimit,
     PageQuery, Role, Timestamp, TrackedMessage,
 };
+use petstore::runtime::clock::Clock;
 use petstore::server::{Limits, Stop, Tls};
 use petstore::store::Store;
 use petstore::store::postgres::{self, DatabaseUrl, Postgres};

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use petstore::api::admission::keys::ApiKeyCache;
 use petstore::api::admission::rate_limit::RateLimits;
-use petstore::clock::Clock;
 use petstore::relay;
+use petstore::runtime::clock::Clock;
 use petstore::store::Store;
 use petstore::store::sqlite::{Atomicity, Effect, Options, Sqlite, WriteConnection, Writer};
 use rusqlite::Connection;

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
-use petstore::clock::Clock;
 use petstore::domain::{AccountId, Actor, NewAccount, Timestamp};
+use petstore::runtime::clock::Clock;
 use testkit::Random;
 use tokio::task::{LocalSet, spawn_local};
 use tokio::time::{Instant, sleep};

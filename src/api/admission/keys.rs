@@ -13,9 +13,9 @@ use quick_cache::sync::{Cache, DefaultLifecycle};
 use tokio::time::timeout;
 
 use crate::api::prefer::preferences::Preferences;
-use crate::clock::Clock;
 use crate::domain::api_key::KeyGrant;
 use crate::domain::{AccountId, ApiKey, KeyHash, KeyId, Timestamp};
+use crate::runtime::clock::Clock;
 use crate::store::{self, Store};
 use crate::telemetry::metrics::Counter;
 

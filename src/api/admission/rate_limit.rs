@@ -14,9 +14,9 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use parking_lot::Mutex;
 
 use crate::api::error::{ApiError, Code};
-use crate::clock::Clock;
 use crate::config::RateLimit;
 use crate::domain::{AccountId, Taken, TokenBucket};
+use crate::runtime::clock::Clock;
 use crate::telemetry::metrics::Counter;
 
 pub const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");

@@ -13,7 +13,7 @@ use crate::cli::run::serve;
 use crate::cli::{Failure, Outcome, command, not_opened, print, tell};
 use crate::config::{Common, File, ServiceSettings, settings, takes_list};
 use crate::domain::Deployment;
-use crate::regular_file::{START_TIMEOUT, in_time};
+use crate::net::regular_file::{START_TIMEOUT, in_time};
 use crate::relay::RelayUrl;
 use crate::store::postgres::{DatabaseUrl, Postgres};
 use crate::store::sqlite::{self, Sqlite};

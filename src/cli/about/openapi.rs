@@ -5,9 +5,9 @@ use clap::Args;
 use super::config::stored_deployment;
 use crate::api::documents::openapi::{Version, document};
 use crate::cli::{Outcome, print};
-use crate::clock::Clock;
 use crate::config::{Addresses, Common, ServiceSettings};
 use crate::domain::Deployment;
+use crate::runtime::clock::Clock;
 
 /// Print the OpenAPI document
 ///

@@ -10,10 +10,10 @@ use crate::cli::data::database::{find_account, no_account};
 use crate::cli::terminal::confirm::confirms;
 use crate::cli::terminal::table::{print_list, strip_bidi};
 use crate::cli::{Create, Failure, Outcome, actor, print_to, stdout, with_store};
-use crate::clock::Clock;
 use crate::config::{Common, one_of};
 use crate::domain::account::{HashingMemory, NewPassword, PasswordDigest};
 use crate::domain::{Account as AccountRecord, Email, NewAccount, Role, Secret};
+use crate::runtime::clock::Clock;
 
 #[derive(Subcommand, Debug)]
 pub enum Account {

@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 
 use crate::cli::terminal::table::{or_dash, print_list, strip_bidi, table};
 use crate::cli::{Create, Outcome, with_store};
-use crate::clock::Clock;
 use crate::config::{Common, duration};
 use crate::domain::{AuditEntry, AuditQuery, Direction, PageLimit, PageQuery};
+use crate::runtime::clock::Clock;
 
 /// List the changes of accounts, keys and orders, newest first
 ///

@@ -18,13 +18,13 @@ use super::serve::{open_for, serve};
 use crate::app;
 use crate::cli::data::backup;
 use crate::cli::{Failure, Outcome, actor, stdout};
-use crate::clock::Clock;
 use crate::config::{Addresses, BaseUrl, Common, ServiceSettings};
 use crate::console::shell_quoted;
 use crate::domain::account::{HashingMemory, NewPassword};
 use crate::domain::api_key::{KeyName, NewKey};
 use crate::domain::{Account, AccountId, ApiKey, Deployment, Email, NewAccount, Role, sample_animals};
-use crate::regular_file;
+use crate::net::regular_file;
+use crate::runtime::clock::Clock;
 use crate::store::Store;
 use crate::store::sqlite::KEY_FILE;
 

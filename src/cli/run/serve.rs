@@ -11,9 +11,9 @@ use tokio::runtime::{Builder, Runtime, RuntimeFlavor};
 use crate::app;
 use crate::cli::data::backup;
 use crate::cli::{Create, Failure, Outcome, open};
-use crate::clock::Clock;
 use crate::config::{Common, ServiceSettings};
 use crate::domain::{Deployment, Timestamp};
+use crate::runtime::clock::Clock;
 use crate::store::postgres::ProcessKind;
 use crate::store::{Store, sqlite};
 

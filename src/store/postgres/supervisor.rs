@@ -13,7 +13,7 @@ use super::commit::{await_commit, check_standbys};
 use super::connection::{Connector, PreparedConnection};
 use super::limits::Limits;
 use super::open;
-use crate::backoff::Backoff;
+use crate::runtime::backoff::Backoff;
 use crate::store::{Result, StoreError};
 
 /// Interval at which a connection is checked: its server must answer, accept writes and have the required standbys.

@@ -12,9 +12,9 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_rustls::TlsConnector;
 
 use super::{Settings, Span, encode};
-use crate::backoff::Backoff;
-use crate::http_client::Client;
-use crate::regular_file;
+use crate::net::http_client::Client;
+use crate::net::regular_file;
+use crate::runtime::backoff::Backoff;
 use crate::telemetry::metrics::Counter;
 use crate::tls::{self, Authorities};
 
