@@ -15,7 +15,8 @@ use tokio::sync::mpsc;
 use tokio_postgres::Transaction;
 use uuid::Uuid;
 
-use super::postgres::{self, DatabaseUrl, LONG, Postgres, ProcessKind, audit, within};
+use super::audit;
+use super::postgres::{self, DatabaseUrl, LONG, Postgres, ProcessKind, within};
 use super::sqlite::{Atomicity, Sqlite};
 use super::{Result, StoreError};
 use crate::domain::{Action, Actor};
@@ -90,7 +91,7 @@ fn send(conn: &rusqlite::Connection, parts: &mpsc::Sender<Part>) -> Result<()> {
         Ok(conn.query_row(&count, [], |row| row.get::<_, i64>(0))?.unsigned_abs())
     };
     let rows = TABLES.iter().map(count).sum::<Result<u64>>()?;
-    send(Part::Start { rows, keys_version: super::sqlite::keys::version(conn)? })?;
+    send(Part::Start { rows, keys_version: super::keys::sqlite::version(conn)? })?;
     for table in &TABLES {
         let columns: String = conn.query_row(COLUMNS, [table.name], |row| row.get(0))?;
         let mut statement = conn.prepare(&table.select(&columns))?;
@@ -181,7 +182,7 @@ async fn receive(
         let Some(inserted) = receive_table(table, &transaction, parts, &mut report).await? else { return Ok(None) };
         copied.push((table.name, inserted));
     }
-    audit::record(transaction.client(), actor, Action::MoveStore, subject).await?;
+    audit::postgres::record(transaction.client(), actor, Action::MoveStore, subject).await?;
     transaction.commit().await?;
     connection.not_warned_since(warnings)?;
     Ok(Some(copied))

@@ -1,8 +1,8 @@
 //! Storage in SQLite or PostgreSQL. A method of [`Store`] is one operation and its own transaction. Connections and
 //! transactions stay inside this module.
 //!
-//! Each resource has a file here, which dispatches and has the statements and constructors that both databases share, and
-//! one per database with the method of the same name.
+//! Each resource has a folder here: `mod.rs` dispatches and has the statements and constructors that both databases share;
+//! `sqlite.rs` and `postgres.rs` have the methods of the same names. The folders `sqlite` and `postgres` have what is the same for all.
 //!
 //! The databases are an enum and not a trait, because the set is closed.
 
@@ -25,7 +25,6 @@ mod error;
 mod export;
 mod idempotency;
 mod keys;
-mod message_query;
 mod messages;
 mod meters;
 mod migrations;

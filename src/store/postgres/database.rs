@@ -7,40 +7,40 @@ use tokio::time::{Instant, timeout};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error, Row};
 
-use super::batch_writer::{WriteQueue, WriteQueues};
-use super::commit::await_commit;
-use super::connection::Connection;
-use super::connections::Connections;
+use super::batch::commit::await_commit;
+use super::batch::reads::ReadBatcher;
+use super::batch::writer::{WriteQueue, WriteQueues};
+use super::connect::connection::Connection;
+use super::connect::connections::Connections;
+use super::connect::limits::Limits;
+use super::connect::supervisor::Supervisor;
 use super::error::{timed_out, within};
-use super::limits::Limits;
-use super::read_batcher::ReadBatcher;
 use super::readers::Readers;
 use super::rows::{LONG, long_query};
-use super::supervisor::Supervisor;
 use crate::domain::{Deployment, KeyHash, Message, NewOrder, NewPet, OrderTransition, PetQuery};
 use crate::store::{Result, StoreError};
 
 #[derive(Debug)]
 pub struct Postgres {
-    pub(super) connections: Connections,
-    pub(super) deployment: Deployment,
-    pub(super) id: String,
+    pub(in crate::store) connections: Connections,
+    pub(in crate::store) deployment: Deployment,
+    pub(in crate::store) id: String,
     /// Version of the server at start.
-    pub(super) version: String,
-    pub(super) readers: Arc<Readers>,
-    pub(super) lists: ReadBatcher<PetQuery>,
-    pub(super) finds: ReadBatcher<PetId>,
-    pub(super) keys: ReadBatcher<KeyHash>,
+    pub(in crate::store) version: String,
+    pub(in crate::store) readers: Arc<Readers>,
+    pub(in crate::store) lists: ReadBatcher<PetQuery>,
+    pub(in crate::store) finds: ReadBatcher<PetId>,
+    pub(in crate::store) keys: ReadBatcher<KeyHash>,
     /// One connection for key lookups, so that a flood of unknown keys does not delay other reads.
-    pub(super) key_readers: Arc<Readers>,
-    pub(super) pets: WriteQueues<NewPet>,
-    pub(super) messages: WriteQueues<Message>,
-    pub(super) orders: WriteQueues<NewOrder>,
-    pub(super) transitions: WriteQueue<OrderTransition>,
+    pub(in crate::store) key_readers: Arc<Readers>,
+    pub(in crate::store) pets: WriteQueues<NewPet>,
+    pub(in crate::store) messages: WriteQueues<Message>,
+    pub(in crate::store) orders: WriteQueues<NewOrder>,
+    pub(in crate::store) transitions: WriteQueue<OrderTransition>,
     /// Connection for writes that are too rare for a batch.
-    pub(super) single: Arc<Supervisor>,
+    pub(in crate::store) single: Arc<Supervisor>,
     /// Locked while whole tables are counted.
-    pub(super) counting: Arc<Mutex<()>>,
+    pub(in crate::store) counting: Arc<Mutex<()>>,
 }
 
 /// A read of one animal.

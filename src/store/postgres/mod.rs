@@ -4,58 +4,35 @@
 //! and nothing has to be rolled back. Operations of several statements (an import, a copy, a new password, deleting an
 //! account) open their own connection.
 
-mod accounts;
-mod added_pets;
-pub(super) mod audit;
-mod batch_writer;
-mod commit;
-mod connection;
-mod connections;
-mod database;
-mod error;
-mod idempotency;
-mod keyed_batch;
-mod keys;
-mod limits;
-mod messages;
+pub(super) mod batch;
+pub(super) mod connect;
+pub(super) mod database;
+pub(super) mod error;
 pub(super) mod migrations;
 mod open;
-mod orders;
-mod outbox;
-mod pets;
-mod pooler;
-mod read_batcher;
-mod readers;
-mod reset;
-mod rows;
-mod server;
-mod sessions;
-mod settings;
-mod supervisor;
-mod tls;
-mod url;
-mod write;
+pub(super) mod readers;
+pub(super) mod rows;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use tokio::time::{Instant, timeout};
 
-use batch_writer::{WriteQueue, WriteQueues};
-use connection::Connector;
-use connections::Connections;
+pub use crate::store::messages::postgres_outbox::RelayLease;
+use batch::reads::ReadBatcher;
+use batch::writer::{WriteQueue, WriteQueues};
+use connect::connection::Connector;
+use connect::connections::Connections;
+use connect::limits::CHECK_TIMEOUT;
+pub use connect::limits::Limits;
+pub use connect::settings::{Options, ProcessKind};
+pub use connect::url::DatabaseUrl;
 pub use database::Postgres;
 use error::timed_out;
 pub(super) use error::within;
-use limits::CHECK_TIMEOUT;
-pub use limits::Limits;
 use migrations::Schema;
-pub use outbox::RelayLease;
-use read_batcher::ReadBatcher;
 use readers::Readers;
 pub(super) use rows::LONG;
-pub use settings::{Options, ProcessKind};
-pub use url::DatabaseUrl;
 
 use super::{Meters, MigrationStatus, ReaderMeter, Result, StoreError, deployment};
 use crate::domain::Deployment;
@@ -72,21 +49,21 @@ impl Postgres {
         let connections = Connections::new(connector, process).await?;
         let meter = Arc::<ReaderMeter>::default();
         let statements = [
-            pets::STATEMENTS,
-            orders::STATEMENTS,
-            messages::STATEMENTS,
-            outbox::STATEMENTS,
-            accounts::STATEMENTS,
-            sessions::STATEMENTS,
-            keys::STATEMENTS,
-            idempotency::STATEMENTS,
-            reset::STATEMENTS,
-            audit::STATEMENTS,
+            crate::store::pets::postgres::STATEMENTS,
+            crate::store::orders::postgres::STATEMENTS,
+            crate::store::messages::postgres::STATEMENTS,
+            crate::store::messages::postgres_outbox::STATEMENTS,
+            crate::store::accounts::postgres::STATEMENTS,
+            crate::store::accounts::postgres_sessions::STATEMENTS,
+            crate::store::keys::postgres::STATEMENTS,
+            crate::store::idempotency::postgres::STATEMENTS,
+            crate::store::reset::postgres::STATEMENTS,
+            crate::store::audit::postgres::STATEMENTS,
         ]
         .concat();
         let (readers, key_readers, pets, messages, orders, transitions, single) = tokio::try_join!(
             Readers::open(&connections, readers, queue, &meter, &statements, "reads"),
-            Readers::open(&connections, 1, queue, &meter, &[keys::FIND], "keys"),
+            Readers::open(&connections, 1, queue, &meter, &[crate::store::keys::postgres::FIND], "keys"),
             WriteQueues::open(&connections, queue, ["animals", "animals_keyed"]),
             WriteQueues::open(&connections, queue, ["messages", "messages_keyed"]),
             WriteQueues::open(&connections, queue, ["orders", "orders_keyed"]),

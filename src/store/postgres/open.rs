@@ -5,10 +5,10 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tokio_postgres::Client;
 
-use super::connection::{Connection, Connector};
+use super::connect::connection::{Connection, Connector};
+use super::connect::pooler;
+use super::connect::settings::{Options, ProcessKind};
 use super::migrations::{self, Schema};
-use super::pooler;
-use super::settings::{Options, ProcessKind};
 use crate::domain::Deployment;
 use crate::store::{Result, StoreError, deployment};
 

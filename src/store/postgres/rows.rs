@@ -7,7 +7,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, ToSql, Type, accepts};
 use uuid::Uuid;
 
-use super::connection::Connection;
+use super::connect::connection::Connection;
 use super::error::within;
 use crate::domain::{Email, MessageId, MessageText, OrderStatus, PageLimit, PetStatus, Role, Timestamp};
 use crate::store::row::FromRow;

@@ -10,17 +10,20 @@ use std::time::Duration;
 use rusqlite::backup::StepResult;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-use super::atomic_file::{self, AtomicFile, sync_folder};
 use super::connection::connect;
-use super::data_dir::{
+use super::disk::atomic_file::{self, AtomicFile, sync_folder};
+use super::disk::data_dir::{
     FILE, LOCK, beside, create_data_dir, has_content, lock_file, outside_stores, refuse_link, refuse_special_file,
     unavailable,
 };
-use super::files::Files;
+use super::disk::files::Files;
+use super::disk::generation;
 use super::open::{connect_unmigrated, stored_deployment};
-use super::{Sqlite, audit, generation, keys, migrations};
+use super::{Sqlite, migrations};
 use crate::domain::{Action, Actor, Deployment};
+use crate::store::audit;
 use crate::store::audit::of_path;
+use crate::store::keys;
 use crate::store::{Result, StoreError};
 
 /// Number of pages (of 4 KiB) copied between two calls of the progress function.
@@ -146,7 +149,7 @@ pub fn restore(
     let copied = copied.map_err(of_backup)?;
     let restored = open_unpublished(partial.path())?;
     end_sessions(&restored)?;
-    audit::record(&restored, actor, Action::RestoreStore, &of_path(backup))?;
+    audit::sqlite::record(&restored, actor, Action::RestoreStore, &of_path(backup))?;
     drop(restored);
     // SQLite ignores the log and the journal of an empty file.
     if is_there || belongs.is_err() {
@@ -279,7 +282,7 @@ fn checked_copy(
 /// Checks that this program can serve a database once it is migrated. Returns its deployment, which must be `expected`.
 fn check_content(conn: &Connection, expected: Option<Deployment>) -> Result<Deployment> {
     migrations::verify(conn)?;
-    keys::version(conn)?;
+    keys::sqlite::version(conn)?;
     stored_deployment(conn, expected)
 }
 

@@ -2,7 +2,7 @@
 
 use parking_lot::RwLock;
 
-use super::wal_index::Version;
+use super::disk::wal_index::Version;
 
 /// Effect of a write on the lists of animals and orders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -2,8 +2,9 @@
 
 use rusqlite::Connection;
 
-use super::{outbox, rows};
+use super::rows;
 use crate::domain::{Deployment, Email};
+use crate::store::messages;
 use crate::store::migrations::{self, ADDRESS_FORMS, Applied, INSERT_RECORD, Migration, MigrationStatus};
 use crate::store::{Result, StoreError, deployment};
 
@@ -112,7 +113,11 @@ fn objects_of(conn: &Connection) -> Result<(usize, Vec<Object>, Vec<Object>)> {
     apply(&mut fresh, &MIGRATIONS[..applied.len()], None)?;
     let found = objects(conn)?;
     if found.iter().any(|(name, _)| name == RELAY_INDEX) {
-        fresh.execute_batch(if applied.len() < 3 { outbox::FIRST_INDEX } else { outbox::INDEX })?;
+        fresh.execute_batch(if applied.len() < 3 {
+            messages::sqlite_outbox::FIRST_INDEX
+        } else {
+            messages::sqlite_outbox::INDEX
+        })?;
     }
     Ok((applied.len(), found, objects(&fresh)?))
 }

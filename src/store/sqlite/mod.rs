@@ -3,35 +3,16 @@
 //! A process opens a database once: closing a second [`Sqlite`] on the same file would drop the first one's locks
 //! (see `wal_index.rs`).
 
-mod accounts;
-mod atomic_file;
-pub(super) mod audit;
 pub mod backup;
 mod connection;
-mod data_dir;
-mod files;
-mod generation;
-mod history;
-mod idempotency;
-mod job;
-pub(super) mod keys;
-mod messages;
+pub(super) mod disk;
+pub(super) mod history;
 pub(super) mod migrations;
-mod new_row;
 mod open;
-mod orders;
-mod outbox;
-mod pets;
 mod read_only;
 mod readers;
-mod reset;
-mod rows;
-mod sessions;
-mod wal;
-mod wal_index;
-mod write_connection;
-mod write_queue;
-mod writer;
+pub(super) mod rows;
+pub(super) mod write;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -42,19 +23,19 @@ use std::time::Duration;
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
-pub use atomic_file::{AtomicFile, folder_of};
-pub use data_dir::{KEY_FILE, check_access, has_database, is_disk_full, is_in_use, make_folder, outside_stores};
-use files::Files;
+pub use crate::store::messages::sqlite_outbox::RelayLease;
+pub use disk::atomic_file::{AtomicFile, folder_of};
+pub use disk::data_dir::{KEY_FILE, check_access, has_database, is_disk_full, is_in_use, make_folder, outside_stores};
+use disk::files::Files;
+pub use disk::wal_index::Version;
 pub use history::{Effect, Epoch};
-pub use job::Atomicity;
-use job::{AnyJob, Job, Reply};
-pub use outbox::RelayLease;
 use read_only::ReadOnly;
 use readers::Readers;
-pub use wal_index::Version;
-pub use write_connection::WriteConnection;
-use write_queue::WriteQueue;
-pub use writer::Writer;
+pub use write::connection::WriteConnection;
+pub use write::job::Atomicity;
+use write::job::{AnyJob, Job, Reply};
+use write::queue::WriteQueue;
+pub use write::writer::Writer;
 
 use super::{BackupStatus, Disk, Meters, MigrationStatus, Result, StoreError};
 use crate::domain::Deployment;
@@ -173,7 +154,7 @@ impl Sqlite {
     }
 
     /// Runs a read that may take long on a thread for blocking work.
-    async fn read_long<T: Send + 'static>(
+    pub(in crate::store) async fn read_long<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
     ) -> Result<T> {
@@ -197,7 +178,7 @@ impl Sqlite {
         self.carry_out(Job::new(atomicity, effect, write)).await
     }
 
-    async fn carry_out<T>(&self, job: (impl AnyJob + 'static, oneshot::Receiver<Reply<T>>)) -> Result<T> {
+    pub(super) async fn carry_out<T>(&self, job: (impl AnyJob + 'static, oneshot::Receiver<Reply<T>>)) -> Result<T> {
         let written = tokio::time::timeout(WRITE_TIMEOUT, self.queue()?.submit(job)).await;
         written.unwrap_or_else(|_| {
             Err(StoreError::Unavailable(format!("the write was not committed within {WRITE_TIMEOUT:?}")))
@@ -268,10 +249,10 @@ impl Sqlite {
 
 /// Returns the steps by which SQLite answers a query of a new database that has the relay's index.
 #[cfg(test)]
-fn plan(sql: &str) -> Vec<String> {
+pub(super) fn plan(sql: &str) -> Vec<String> {
     let mut conn = rusqlite::Connection::open_in_memory().unwrap();
     migrations::run(&mut conn, None).unwrap();
-    conn.execute_batch(outbox::INDEX).unwrap();
+    conn.execute_batch(crate::store::messages::sqlite_outbox::INDEX).unwrap();
     let mut explain = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
     explain.raw_query().mapped(|row| row.get("detail")).collect::<rusqlite::Result<_>>().unwrap()
 }

@@ -6,16 +6,19 @@ use std::sync::Arc;
 
 use rusqlite::{Connection, OpenFlags};
 
-use super::atomic_file::{folder_of, sync_folder};
 use super::connection::connect;
-use super::data_dir::{FILE, LOCK, Locks, create_data_dir, lock, missing, own_file, require_database, unavailable};
-use super::files::Files;
-use super::generation::{self, Generations};
+use super::disk::atomic_file::{folder_of, sync_folder};
+use super::disk::data_dir::{
+    FILE, LOCK, Locks, create_data_dir, lock, missing, own_file, require_database, unavailable,
+};
+use super::disk::files::Files;
+use super::disk::generation::{self, Generations};
+use super::disk::wal;
+use super::disk::wal_index::WalIndex;
 use super::read_only::ReadOnly;
 use super::readers::Readers;
-use super::wal_index::WalIndex;
-use super::writer::Writer;
-use super::{Options, Sqlite, Writes, migrations, rows, wal};
+use super::write::writer::Writer;
+use super::{Options, Sqlite, Writes, migrations, rows};
 use crate::domain::Deployment;
 use crate::store::{BackupStatus, Result, StoreError, deployment};
 

@@ -9,11 +9,11 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use rusqlite::{Connection, OpenFlags};
 
 use super::connection::connect;
-use super::data_dir::{beside, has_content, own_file};
-use super::files::Files;
+use super::disk::data_dir::{beside, has_content, own_file};
+use super::disk::files::Files;
+use super::disk::wal_index::WalIndex;
 use super::migrations;
 use super::readers::Readers;
-use super::wal_index::WalIndex;
 use crate::store::{Result, StoreError};
 
 /// Interval at which the disk is checked for accepting writes again.

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, MutexGuard};
 use rusqlite::Connection;
 
+use super::disk::wal_index::{Version, WalIndex};
 use super::history::History;
-use super::wal_index::{Version, WalIndex};
 use crate::store::{ReaderMeter, Result, StoreError};
 
 /// One connection per thread that reads.

@@ -1,0 +1,151 @@
+//! Messages and the outbox.
+
+pub(super) mod postgres;
+pub(super) mod postgres_outbox;
+mod query;
+mod sqlite;
+pub(super) mod sqlite_outbox;
+
+use super::export::{Exported, MessageSink};
+use super::row::{FromRow, Row};
+use super::{Outcome, RelayLease, Result, Store, WriteKey};
+use crate::domain::{
+    AccountId, Actor, Direction, Message, MessageId, MessageQuery, MessageRecord, PageLimit, Timestamp, TrackedMessage,
+};
+
+/// Size of texts after which a page of messages ends, so that a slow client keeps little in memory: a hundred of the longest
+/// messages take 4 MB.
+const PAGE_BYTES: usize = 256 * 1024;
+
+/// The row of `meta` with the messages to retry, added to those that the relay has not taken yet.
+pub(super) const ADD_RETRIES: &str = "INSERT INTO meta AS kept (key, value) VALUES ('retries', $1)
+    ON CONFLICT (key) DO UPDATE SET value = kept.value || ' ' || $1";
+pub(super) const FIND_RETRIES: &str = "SELECT value FROM meta WHERE key = 'retries'";
+pub(super) const TAKE_RETRIES: &str = "DELETE FROM meta WHERE key = 'retries' RETURNING value";
+
+/// Returns the ids for [`ADD_RETRIES`].
+pub(super) fn retries(ids: &[MessageId]) -> String {
+    if ids.is_empty() { "all".into() } else { ids.iter().map(MessageId::to_string).collect::<Vec<_>>().join(" ") }
+}
+
+/// Reads a page of messages, at most [`PAGE_BYTES`] and one message. Returns whether more rows follow.
+pub(super) fn page<E>(
+    rows: impl Iterator<Item = std::result::Result<TrackedMessage, E>>,
+    limit: PageLimit,
+) -> std::result::Result<(Vec<TrackedMessage>, bool), E> {
+    let (mut page, mut bytes) = (Vec::new(), 0);
+    for row in rows {
+        let row = row?;
+        if page.len() == limit.get() as usize || bytes > PAGE_BYTES {
+            return Ok((page, true));
+        }
+        bytes += row.0.text.as_str().len();
+        page.push(row);
+    }
+    Ok((page, false))
+}
+
+impl FromRow for Message {
+    fn from_row<R: Row>(row: &R) -> std::result::Result<Self, R::Error> {
+        Ok(Self {
+            id: row.column(0)?,
+            account: AccountId(row.column(1)?),
+            text: row.column(2)?,
+            created_at: row.column(3)?,
+        })
+    }
+}
+
+impl FromRow for TrackedMessage {
+    fn from_row<R: Row>(row: &R) -> std::result::Result<Self, R::Error> {
+        Ok((Message::from_row(row)?, row.column(4)?))
+    }
+}
+
+impl FromRow for MessageRecord {
+    fn from_row<R: Row>(row: &R) -> std::result::Result<Self, R::Error> {
+        Ok(Self { message: Message::from_row(row)?, sent_at: row.column(4)?, account: row.column(5)? })
+    }
+}
+
+impl Store {
+    /// Queues a message; durable once this returns.
+    pub async fn create_message(&self, message: Message, key: Option<WriteKey<Message>>) -> Result<Outcome<Message>> {
+        match self {
+            Self::Sqlite(db) => db.create_message(message, key).await,
+            Self::Postgres(db) => Box::pin(db.create_message(message, key)).await,
+        }
+    }
+
+    /// Returns at most `limit` of an account's messages that follow `after` in the direction of their ids, and whether more
+    /// follow. Each message has the time at which it was acknowledged, or `None` while it is queued.
+    ///
+    /// An id begins with the time at which a process received the message. Messages sent at the same time may become visible
+    /// in another order. The difference is at most the duration of a write plus the difference of the processes' clocks.
+    pub async fn list_messages_of(
+        &self,
+        account: AccountId,
+        direction: Direction,
+        after: Option<MessageId>,
+        limit: PageLimit,
+    ) -> Result<(Vec<TrackedMessage>, bool)> {
+        dispatch!(self, db => db.list_messages_of(account, direction, after, limit).await)
+    }
+
+    /// Acquires the relay lease or confirms it. Returns `false` if another process holds it.
+    ///
+    /// The holder confirms its lease every few seconds. The first call on a database creates an index of the messages.
+    pub async fn hold_relay_lease(&self, lease: &mut RelayLease) -> Result<bool> {
+        match self {
+            Self::Sqlite(db) => db.hold_relay_lease(&mut lease.sqlite).await,
+            Self::Postgres(db) => db.hold_relay_lease(&mut lease.postgres).await,
+        }
+    }
+
+    /// Returns at most `limit` messages after `after` that are not acknowledged, in order of their accounts and ids.
+    /// Requires the relay lease.
+    pub async fn unsent_messages(&self, after: (AccountId, MessageId), limit: u32) -> Result<Vec<Message>> {
+        dispatch!(self, db => db.unsent_messages(after, limit).await)
+    }
+
+    /// Counts the messages that are not acknowledged, up to `up_to`.
+    pub async fn count_unsent_messages(&self, up_to: u32) -> Result<u64> {
+        dispatch!(self, db => db.count_unsent_messages(up_to).await)
+    }
+
+    /// Records that the web server has acknowledged these messages.
+    pub async fn mark_messages_sent(&self, messages: Vec<(AccountId, MessageId)>, now: Timestamp) -> Result<()> {
+        dispatch!(self, db => db.mark_messages_sent(messages, now).await)
+    }
+
+    /// Tells the relay to try waiting messages now, or all if `ids` is empty. Returns false, and changes nothing, if one of
+    /// them is not waiting.
+    pub async fn retry_messages(&self, ids: Vec<MessageId>) -> Result<bool> {
+        dispatch!(self, db => db.retry_messages(ids).await)
+    }
+
+    /// Takes the ids of [`Self::retry_messages`], or `all`, separated by spaces. `None` if there are none.
+    pub async fn take_retries(&self) -> Result<Option<String>> {
+        dispatch!(self, db => db.take_retries().await)
+    }
+
+    /// Deletes waiting messages. Returns false, and changes nothing, if one of them is not waiting.
+    pub async fn discard_messages(&self, ids: Vec<MessageId>, actor: Actor) -> Result<bool> {
+        dispatch!(self, db => db.discard_messages(ids, actor).await)
+    }
+
+    /// Deletes at most `limit` of the messages sent before `before`, oldest first. Returns the number deleted.
+    pub async fn delete_sent_messages(&self, before: Timestamp, limit: u32) -> Result<u64> {
+        dispatch!(self, db => db.delete_sent_messages(before, limit).await)
+    }
+
+    /// Passes the messages of the query to `each`, and stops at the first error it returns. No transaction is open
+    /// during the calls.
+    pub async fn export_messages(&self, query: &MessageQuery, each: MessageSink<'_>) -> Exported {
+        dispatch!(self, db => db.export_messages(query, each).await)
+    }
+
+    pub async fn count_messages(&self, query: &MessageQuery) -> Result<u64> {
+        dispatch!(self, db => db.count_messages(query).await)
+    }
+}

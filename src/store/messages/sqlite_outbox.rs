@@ -1,0 +1,171 @@
+//! The outbox in SQLite: queued and sent messages, and the lease of the process that relays them.
+
+use std::fs::{File, TryLockError};
+
+use rusqlite::Row;
+
+use super::query;
+use crate::domain::{AccountId, Action, Actor, Message, MessageId, MessageQuery, Timestamp};
+use crate::store::Result;
+use crate::store::audit;
+use crate::store::export::{self, Exported, MessageSink};
+use crate::store::messages::{ADD_RETRIES, FIND_RETRIES, TAKE_RETRIES, retries};
+use crate::store::sqlite::disk::data_dir::{own_file, unavailable};
+use crate::store::sqlite::history::Effect;
+use crate::store::sqlite::write::job::Atomicity;
+use crate::store::sqlite::{Sqlite, WriteConnection, rows};
+
+/// File in the data directory. The process that holds its lock is the relay. The lock ends with the process.
+const LOCK: &str = "petstore-relay.lock";
+
+/// Orders queued messages by account and id, then sent messages by time. Created by the first relay and kept. Without a
+/// relay, a message is written to one B-tree only.
+///
+/// The column `sent_at` costs 0.3 % of the instructions of a message, and the index 13 %. An index of the queued messages
+/// alone would cost 12 %, and the search for old sent messages would read the whole table.
+pub const INDEX: &str = "CREATE INDEX IF NOT EXISTS messages_by_sending ON messages (sent_at, account_id, id)";
+
+/// The index of schema versions 1 and 2.
+pub const FIRST_INDEX: &str = "CREATE INDEX messages_by_sending ON messages (sent_at, id)";
+
+/// Lock of the process that relays messages.
+#[derive(Debug, Default)]
+pub struct RelayLease(Option<File>);
+
+const UNSENT: &str = "SELECT id, account_id, message, created_at FROM messages
+    WHERE sent_at IS NULL AND (account_id, id) > (?1, ?2) ORDER BY account_id, id LIMIT ?3";
+
+impl Sqlite {
+    pub async fn hold_relay_lease(&self, lease: &mut RelayLease) -> Result<bool> {
+        if lease.0.is_some() {
+            return Ok(true);
+        }
+        let path = self.data_dir().join(LOCK);
+        let file = own_file(&path).map_err(unavailable(&path))?;
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => return Ok(false),
+            Err(TryLockError::Error(error)) => return Err(unavailable(&path)(error)),
+            Ok(()) => {}
+        }
+        self.submit_long(Atomicity::Statement, |conn| Ok(conn.execute_batch(INDEX)?)).await?;
+        lease.0 = Some(file);
+        Ok(true)
+    }
+
+    pub async fn unsent_messages(&self, after: (AccountId, MessageId), limit: u32) -> Result<Vec<Message>> {
+        let params = (after.0.0, *after.1.as_bytes(), limit);
+        self.read(|conn| rows::all(conn, UNSENT, params, rows::read))
+    }
+
+    pub async fn count_unsent_messages(&self, up_to: u32) -> Result<u64> {
+        let count = "SELECT count(*) FROM (SELECT 1 FROM messages WHERE sent_at IS NULL LIMIT ?1)";
+        self.read(|conn| rows::count(conn, count, [up_to]))
+    }
+
+    pub async fn mark_messages_sent(&self, messages: Vec<(AccountId, MessageId)>, now: Timestamp) -> Result<()> {
+        self.submit(Atomicity::Batch, Effect::Unlisted, move |conn| {
+            // The clock of the process that accepted the message may differ.
+            let mark = "UPDATE messages SET sent_at = max(?1, created_at) WHERE account_id = ?2 AND id = ?3";
+            for (account, id) in &messages {
+                conn.execute(mark, (now.as_milliseconds(), account.0, id.as_bytes()))?;
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    pub async fn retry_messages(&self, ids: Vec<MessageId>) -> Result<bool> {
+        self.submit(Atomicity::Savepoint, Effect::Unlisted, move |conn| {
+            let are_waiting = are_waiting(conn, &ids)?;
+            if are_waiting {
+                conn.execute(ADD_RETRIES, [retries(&ids)])?;
+            }
+            Ok(are_waiting)
+        })
+        .await
+    }
+
+    pub async fn take_retries(&self) -> Result<Option<String>> {
+        let found: Vec<String> = self.read(|conn| rows::all(conn, FIND_RETRIES, [], |row| row.get(0)))?;
+        if found.is_empty() {
+            return Ok(None);
+        }
+        let take = |conn: &WriteConnection<'_>| Ok(conn.find(TAKE_RETRIES, [], |row| row.get(0))?);
+        self.submit(Atomicity::Statement, Effect::Unlisted, take).await
+    }
+
+    pub async fn discard_messages(&self, ids: Vec<MessageId>, actor: Actor) -> Result<bool> {
+        self.submit(Atomicity::Savepoint, Effect::Unlisted, move |conn| {
+            if !are_waiting(conn, &ids)? {
+                return Ok(false);
+            }
+            for id in &ids {
+                conn.execute("DELETE FROM messages WHERE sent_at IS NULL AND id = ?1", [id.as_bytes()])?;
+                audit::sqlite::record(conn, &actor, Action::DiscardMessage, &id.to_string())?;
+            }
+            Ok(true)
+        })
+        .await
+    }
+
+    pub async fn delete_sent_messages(&self, before: Timestamp, limit: u32) -> Result<u64> {
+        self.submit(Atomicity::Batch, Effect::Unlisted, move |conn| {
+            // One by one: for a pair `IN` a subquery, SQLite would read all messages of an account.
+            let oldest = "SELECT account_id, id FROM messages WHERE sent_at < ?1 ORDER BY sent_at LIMIT ?2";
+            let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
+            let keys: Vec<(i64, [u8; 16])> = rows::all(conn, oldest, (before.as_milliseconds(), limit), read)?;
+            for key in &keys {
+                conn.execute("DELETE FROM messages WHERE account_id = ?1 AND id = ?2", *key)?;
+            }
+            Ok(keys.len() as u64)
+        })
+        .await
+    }
+
+    pub async fn export_messages(&self, query: &MessageQuery, each: MessageSink<'_>) -> Exported {
+        let sql = select(query);
+        let page = async |after: query::Key| self.read_once(|conn| rows::all(conn, &sql, after, rows::read));
+        let (size, first) = (query::page_size(query), query::first(query));
+        export::in_pages(size, first, page, query::key, each).await
+    }
+
+    pub async fn count_messages(&self, query: &MessageQuery) -> Result<u64> {
+        let count = query::count(query);
+        self.read_long(move |conn| rows::count(conn, &count, [])).await
+    }
+}
+
+fn are_waiting(conn: &WriteConnection<'_>, ids: &[MessageId]) -> Result<bool> {
+    let find = "SELECT 1 FROM messages WHERE sent_at IS NULL AND id = ?1";
+    for id in ids {
+        if conn.find(find, [id.as_bytes()], |row| row.get::<_, i64>(0))?.is_none() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn select(query: &MessageQuery) -> String {
+    // The unary plus hides the column from the planner. Otherwise every page of queued messages would be looked up in
+    // `messages_by_sending`, which means reading and sorting the whole backlog. The newest are a single page.
+    query::select(query, if query.newest.is_some() { "m.sent_at" } else { "+m.sent_at" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::MessageState;
+    use crate::store::sqlite::plan;
+
+    #[test]
+    fn export_pages_are_read_in_key_order_without_sorting() {
+        for state in [None, Some(MessageState::Waiting), Some(MessageState::Sent)] {
+            for account in [None, Some(AccountId(1))] {
+                let query = MessageQuery { account, state, newest: None };
+                let steps = plan(&select(&query)).join("\n");
+                assert!(steps.contains("USING PRIMARY KEY"), "{query:?}: {steps}");
+                assert!(!steps.contains("TEMP B-TREE"), "{query:?}: {steps}");
+            }
+        }
+    }
+}

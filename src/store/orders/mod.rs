@@ -1,0 +1,78 @@
+//! Orders.
+
+use super::row::{FromRow, Row};
+use super::{Outcome, Result, Store, WriteKey};
+use crate::domain::order::{PlaceOrderError, TransitionError};
+use crate::domain::{AccountId, NewOrder, Order, OrderQuery, OrderTransition};
+
+/// A query for orders.
+macro_rules! select {
+    ($clauses:literal) => {
+        concat!("SELECT id, pet_id, account_id, status, created_at, updated_at FROM orders ", $clauses)
+    };
+}
+
+pub(super) mod postgres;
+pub(super) mod sqlite;
+
+pub(super) const LIST: &str = select!("WHERE id > $1 ORDER BY id LIMIT $2");
+
+pub(super) const LIST_DESCENDING: &str = select!("WHERE id < $1 ORDER BY id DESC LIMIT $2");
+
+impl FromRow for Order {
+    fn from_row<R: Row>(row: &R) -> std::result::Result<Self, R::Error> {
+        Ok(Self {
+            id: row.column(0)?,
+            pet_id: row.column(1)?,
+            account: AccountId(row.column(2)?),
+            status: row.column(3)?,
+            created_at: row.column(4)?,
+            updated_at: row.column(5)?,
+        })
+    }
+}
+
+impl Store {
+    /// Places an order and reserves its animal, if the animal is available.
+    pub async fn place_order(
+        &self,
+        order: NewOrder,
+        key: Option<WriteKey<Order>>,
+    ) -> Result<Outcome<Order, PlaceOrderError>> {
+        match self {
+            Self::Sqlite(db) => db.place_order(order, key).await,
+            Self::Postgres(db) => Box::pin(db.place_order(order, key)).await,
+        }
+    }
+
+    /// Changes the status of an order, and that of its animal.
+    pub async fn transition_order(
+        &self,
+        transition: OrderTransition,
+        key: Option<WriteKey<Order>>,
+    ) -> Result<Outcome<Order, TransitionError>> {
+        match self {
+            Self::Sqlite(db) => db.transition_order(transition, key).await,
+            Self::Postgres(db) => Box::pin(db.transition_order(transition, key)).await,
+        }
+    }
+
+    /// Returns an order. With `customer`, only one of that customer.
+    pub async fn find_order(&self, customer: Option<AccountId>, id: i64) -> Result<Option<Order>> {
+        dispatch!(self, db => db.find_order(customer, id).await)
+    }
+
+    /// Passes a page of the orders of `customer`, or of all customers, to `each`, in the direction of the query. Returns
+    /// whether more follow.
+    pub async fn list_orders(
+        &self,
+        customer: Option<AccountId>,
+        query: &OrderQuery,
+        each: &mut (dyn FnMut(Order) + Send),
+    ) -> Result<bool> {
+        match self {
+            Self::Sqlite(db) => db.list_orders(customer, query, each).await,
+            Self::Postgres(db) => Box::pin(db.list_orders(customer, query, each)).await,
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! Orders, and the status of the ordered animals, which changes with them.
+
+use std::collections::{HashMap, HashSet};
+
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Client, Error};
+
+use crate::domain::order::{PlaceOrderError, TransitionError};
+use crate::domain::{
+    AccountId, Action, Actor, NewOrder, Order, OrderClerk, OrderQuery, OrderStatus, OrderTransition, PetStatus,
+    Timestamp, Transition,
+};
+use crate::store::audit::Values;
+use crate::store::orders::{LIST, LIST_DESCENDING};
+use crate::store::postgres::batch::write::{Write, WriteResult};
+use crate::store::postgres::connect::connection::PreparedConnection;
+use crate::store::postgres::database::Postgres;
+use crate::store::postgres::rows;
+use crate::store::row::FromRow;
+use crate::store::{Outcome, Result, WriteKey};
+
+/// Places orders for different animals. Returns each placed order with its animal, and then each existing animal without
+/// an order.
+///
+/// The account's row is locked, so that an account that is being deleted gets no order. The animals are locked in order of
+/// their ids, so that no two batches wait for each other. A statement that waited for an animal checks again whether it is
+/// available. The constraint `orders_of_pet` decides.
+///
+/// `turn` makes ids visible in increasing order, as `INSERT` of `pets.rs` does. The statement takes its lock after all row
+/// locks and before the first id. A transaction that holds it therefore waits for no other transaction.
+const PLACE: &str = "WITH given AS (
+        SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[])
+            WITH ORDINALITY AS given (account_id, pet_id, now, position)
+    ), available AS (
+        SELECT given.* FROM given
+            JOIN accounts ON accounts.id = given.account_id JOIN pets ON pets.id = given.pet_id
+        WHERE accounts.deleted_at IS NULL AND pets.status = $4 ORDER BY pets.id
+        FOR KEY SHARE OF accounts FOR NO KEY UPDATE OF pets
+    ), turn AS MATERIALIZED (
+        SELECT pg_advisory_xact_lock('orders'::regclass::int, 0) FROM available HAVING count(*) > 0
+    ), placed AS (
+        INSERT INTO orders (account_id, pet_id, status, created_at, updated_at)
+        SELECT account_id, pet_id, $5, now, now FROM available, turn ORDER BY position
+        ON CONFLICT DO NOTHING RETURNING pet_id, id
+    ), reserved AS (
+        UPDATE pets SET status = $6 WHERE id IN (SELECT pet_id FROM placed)
+    )
+    SELECT pet_id, id FROM placed UNION ALL SELECT id, NULL FROM pets WHERE id IN (SELECT pet_id FROM given)";
+
+/// Changes the order that `own` has locked, and its animal.
+macro_rules! transition {
+    ($own:expr, $recorded:literal) => {
+        concat!(
+            "WITH own AS (",
+            $own,
+            "), moved AS (
+                UPDATE orders SET status = $4, updated_at = greatest(own.updated_at, $6) FROM own
+                WHERE orders.id = own.id AND own.status = ANY ($3::smallint[])
+                RETURNING orders.pet_id, orders.updated_at
+            ), animal AS (
+                UPDATE pets SET status = $5 FROM moved WHERE pets.id = moved.pet_id AND pets.status <> $5
+            )",
+            $recorded,
+            "SELECT own.id, own.pet_id, own.account_id, own.status, own.created_at, moved.updated_at
+            FROM own LEFT JOIN moved ON true"
+        )
+    };
+}
+
+/// Locks the order first. A transition therefore waits for the one before it, and sees its result.
+const TRANSITION: &str = transition!(select!("WHERE id = $1 AND account_id = $2 FOR UPDATE"), "");
+
+/// As [`TRANSITION`], for staff. Records the step of another account's order.
+const TRANSITION_BY_STAFF: &str = transition!(
+    select!("WHERE id = $1 FOR UPDATE"),
+    ", recorded AS (
+        INSERT INTO audit (created_at, action, actor, subject, client_address, request_id)
+        SELECT $7, $8, $9, 'order ' || own.id || ' of ' || accounts.email, $10, $11
+        FROM moved, own JOIN accounts ON accounts.id = own.account_id WHERE own.account_id <> $2
+    )"
+);
+
+/// Compares rows, as `LIST_BY_STATUS` of `pets.rs` does.
+const LIST_OF: &str =
+    select!("WHERE (account_id, id) > ($1, $2) AND account_id <= $1 ORDER BY account_id, id LIMIT $3");
+
+const LIST_OF_DESCENDING: &str =
+    select!("WHERE (account_id, id) < ($1, $2) AND account_id >= $1 ORDER BY account_id DESC, id DESC LIMIT $3");
+
+const LIST_OF_BY_STATUS: &str =
+    select!("WHERE account_id = $1 AND (status, id) > ($2, $3) AND status <= $2 ORDER BY status, id LIMIT $4");
+
+const LIST_OF_BY_STATUS_DESCENDING: &str = select!(
+    "WHERE account_id = $1 AND (status, id) < ($2, $3) AND status >= $2 ORDER BY status DESC, id DESC LIMIT $4"
+);
+
+const LIST_BY_STATUS: &str = select!("WHERE (status, id) > ($1, $2) AND status <= $1 ORDER BY status, id LIMIT $3");
+
+const LIST_BY_STATUS_DESCENDING: &str =
+    select!("WHERE (status, id) < ($1, $2) AND status >= $1 ORDER BY status DESC, id DESC LIMIT $3");
+
+const FIND: &str = select!("WHERE id = $1 AND ($2::bigint IS NULL OR account_id = $2)");
+
+/// Statements prepared on each connection for reads or single writes.
+pub const STATEMENTS: &[&str] = &[
+    LIST_OF, LIST_OF_DESCENDING, LIST_OF_BY_STATUS, LIST_OF_BY_STATUS_DESCENDING, LIST, LIST_DESCENDING,
+    LIST_BY_STATUS, LIST_BY_STATUS_DESCENDING, FIND,
+];
+
+impl Postgres {
+    pub async fn place_order(
+        &self,
+        order: NewOrder,
+        key: Option<WriteKey<Order>>,
+    ) -> Result<Outcome<Order, PlaceOrderError>> {
+        self.orders.submit(order, key).await
+    }
+
+    pub async fn transition_order(
+        &self,
+        transition: OrderTransition,
+        key: Option<WriteKey<Order>>,
+    ) -> Result<Outcome<Order, TransitionError>> {
+        self.transitions.submit(transition, key).await
+    }
+
+    pub async fn find_order(&self, customer: Option<AccountId>, id: i64) -> Result<Option<Order>> {
+        let rows = self.readers.query(FIND, &[&id, &customer.map(|id| id.0)]).await?;
+        rows::first(&rows)
+    }
+
+    pub async fn list_orders(
+        &self,
+        customer: Option<AccountId>,
+        query: &OrderQuery,
+        each: &mut (dyn FnMut(Order) + Send),
+    ) -> Result<bool> {
+        let (start, one_more) = (query.start(), query.limit.get() + 1);
+        let choose = |ascending, descending| query.direction.choose(ascending, descending);
+        let (customer, status) = (customer.map(|id| id.0), query.status.map(OrderStatus::code));
+        let (sql, parameters): (_, &[&(dyn ToSql + Sync)]) = match (&customer, &status) {
+            (Some(customer), Some(status)) => {
+                let sql = choose(LIST_OF_BY_STATUS, LIST_OF_BY_STATUS_DESCENDING);
+                (sql, &[customer, status, &start, &one_more])
+            }
+            (Some(customer), None) => (choose(LIST_OF, LIST_OF_DESCENDING), &[customer, &start, &one_more]),
+            (None, Some(status)) => (choose(LIST_BY_STATUS, LIST_BY_STATUS_DESCENDING), &[status, &start, &one_more]),
+            (None, None) => (choose(LIST, LIST_DESCENDING), &[&start, &one_more]),
+        };
+        let rows = self.readers.query(sql, parameters).await?;
+        rows::page(&rows, query.limit, |row| {
+            each(Order::from_row(row)?);
+            Ok(())
+        })
+    }
+}
+
+impl Write for NewOrder {
+    type Output = Order;
+    type Refusal = PlaceOrderError;
+
+    const STATEMENTS: &[&str] = &[PLACE];
+
+    async fn run(
+        prepared: &PreparedConnection,
+        orders: Vec<Self>,
+    ) -> std::result::Result<Vec<WriteResult<Self>>, Error> {
+        // Of several orders for one animal, only the first is attempted.
+        let mut first = HashMap::with_capacity(orders.len());
+        orders.iter().enumerate().for_each(|(position, order)| _ = first.entry(order.pet_id).or_insert(position));
+        let (accounts, pets, times): (Vec<_>, Vec<_>, Vec<_>) = orders
+            .iter()
+            .enumerate()
+            .filter(|(position, order)| first[&order.pet_id] == *position)
+            .map(|(_, order)| (order.account.0, order.pet_id, order.now.as_milliseconds()))
+            .collect();
+        let (placed, available) = (OrderStatus::Placed, PetStatus::Available.code());
+        let parameters: [&(dyn ToSql + Sync); 6] =
+            [&accounts, &pets, &times, &available, &placed.code(), &placed.pet().code()];
+        let rows = prepared.query(PLACE, &parameters).await?;
+        let (mut placed, mut existing) = (HashMap::new(), HashSet::new());
+        for row in &rows {
+            let pet: i64 = row.try_get(0)?;
+            match row.try_get::<_, Option<i64>>(1)? {
+                Some(id) => _ = placed.insert(pet, id),
+                None => _ = existing.insert(pet),
+            }
+        }
+        let result = |(position, order): (usize, &Self)| match placed.get(&order.pet_id) {
+            Some(id) if first[&order.pet_id] == position => Ok(order.with_id(*id)),
+            _ if existing.contains(&order.pet_id) => Err(PlaceOrderError::NotAvailable),
+            _ => Err(PlaceOrderError::PetNotFound),
+        };
+        Ok(orders.iter().enumerate().map(result).collect())
+    }
+}
+
+impl Write for OrderTransition {
+    type Output = Order;
+    type Refusal = TransitionError;
+
+    /// If transactions had several transitions, two processes could wait for each other's orders.
+    const KEYED_BATCH: usize = 1;
+
+    const STATEMENTS: &[&str] = &[TRANSITION, TRANSITION_BY_STAFF];
+
+    async fn run(
+        prepared: &PreparedConnection,
+        transitions: Vec<Self>,
+    ) -> std::result::Result<Vec<WriteResult<Self>>, Error> {
+        let mut results = Vec::with_capacity(transitions.len());
+        for transition in &transitions {
+            results.push(apply(prepared, transition).await?);
+        }
+        Ok(results)
+    }
+}
+
+async fn apply(
+    prepared: &PreparedConnection,
+    request: &OrderTransition,
+) -> std::result::Result<WriteResult<OrderTransition>, Error> {
+    let transition = request.transition;
+    let (from, to) = transition.rule();
+    let from: Vec<_> = from.iter().map(|status| status.code()).collect();
+    let (status, pet, now) = (to.code(), to.pet().code(), request.now.as_milliseconds());
+    let (OrderClerk::Customer(account) | OrderClerk::Staff(account, _)) = &request.by;
+    let parameters: [&(dyn ToSql + Sync); 6] = [&request.order, &account.0, &from, &status, &pet, &now];
+    let rows = match &request.by {
+        OrderClerk::Customer(_) => prepared.query(TRANSITION, &parameters).await?,
+        OrderClerk::Staff(_, actor) => {
+            let Values { at, action, actor, client_address, request_id } = Values::of(actor, Action::Step(transition));
+            let recorded: [&(dyn ToSql + Sync); 5] = [&at, &action, &actor, &client_address, &request_id];
+            prepared.query(TRANSITION_BY_STAFF, &[&parameters[..], &recorded[..]].concat()).await?
+        }
+    };
+    let Some(row) = rows.first() else { return Ok(Err(TransitionError::NotFound)) };
+    Ok(match row.try_get::<_, Option<Timestamp>>(5)? {
+        Some(_) => Ok(Order { status: to, ..Order::from_row(row)? }),
+        None => Err(TransitionError::WrongStatus { transition, status: row.try_get(3)? }),
+    })
+}
+
+/// Cancels an account's open orders, in a transaction that has locked the account's row. After the account's deletion,
+/// nobody else could release their animals.
+pub async fn cancel_all(
+    client: &Client,
+    account: AccountId,
+    email: &str,
+    actor: &Actor,
+) -> std::result::Result<(), Error> {
+    let (from, to) = Transition::Cancel.rule();
+    let from: Vec<_> = from.iter().map(|status| status.code()).collect();
+    let cancel = "WITH cancelled AS (
+            UPDATE orders SET status = $3, updated_at = greatest(updated_at, $5)
+            WHERE account_id = $1 AND status = ANY ($2::smallint[]) RETURNING id, pet_id
+        ), recorded AS (
+            INSERT INTO audit (created_at, action, actor, subject, client_address, request_id)
+            SELECT $5, $6, $7, 'order ' || id || ' of ' || $8::text, $9, $10 FROM cancelled WHERE $11::boolean ORDER BY id
+        )
+        UPDATE pets SET status = $4 WHERE id IN (SELECT pet_id FROM cancelled)";
+    let (status, pet) = (to.code(), to.pet().code());
+    let is_of_another = actor.account.as_ref().is_none_or(|account| account.as_str() != email);
+    let Values { at, action, actor, client_address, request_id } = Values::of(actor, Action::Step(Transition::Cancel));
+    let parameters: [&(dyn ToSql + Sync); 11] =
+        [&account.0, &from, &status, &pet, &at, &action, &actor, &email, &client_address, &request_id, &is_of_another];
+    client.execute(cancel, &parameters).await.map(|_| ())
+}

@@ -1,0 +1,220 @@
+//! Orders in SQLite, and the status of the ordered animals, which changes with them.
+
+use rusqlite::Row;
+
+use crate::domain::order::{PlaceOrderError, TransitionError};
+use crate::domain::{
+    AccountId, Action, Actor, Email, NewOrder, Order, OrderClerk, OrderQuery, OrderStatus, OrderTransition, PetStatus,
+    Transition,
+};
+use crate::store::accounts::FIND_EMAIL;
+use crate::store::audit;
+use crate::store::audit::Values;
+use crate::store::orders::{LIST, LIST_DESCENDING};
+use crate::store::pets;
+use crate::store::sqlite::history::Effect;
+use crate::store::sqlite::write::connection::WriteConnection;
+use crate::store::sqlite::write::job::Atomicity;
+use crate::store::sqlite::{Sqlite, rows};
+use crate::store::{Outcome, Result, WriteKey};
+
+/// SQLite merges the four ordered lists while it reads, and reads no more of each than it returns.
+macro_rules! list_of {
+    ($start:literal, $direction:literal) => {
+        concat!(
+            select!("WHERE account_id = ?1 AND status = 0 AND id "),
+            $start,
+            " UNION ALL ",
+            select!("WHERE account_id = ?1 AND status = 1 AND id "),
+            $start,
+            " UNION ALL ",
+            select!("WHERE account_id = ?1 AND status = 2 AND id "),
+            $start,
+            " UNION ALL ",
+            select!("WHERE account_id = ?1 AND status = 3 AND id "),
+            $start,
+            " ORDER BY id ",
+            $direction,
+            " LIMIT ?3",
+        )
+    };
+}
+
+const LIST_OF: &str = list_of!("> ?2", "ASC");
+
+const LIST_OF_DESCENDING: &str = list_of!("< ?2", "DESC");
+
+const LIST_OF_BY_STATUS: &str = select!("WHERE account_id = ?1 AND status = ?2 AND id > ?3 ORDER BY id LIMIT ?4");
+
+const LIST_OF_BY_STATUS_DESCENDING: &str =
+    select!("WHERE account_id = ?1 AND status = ?2 AND id < ?3 ORDER BY id DESC LIMIT ?4");
+
+const LIST_BY_STATUS: &str = select!("WHERE status = ?1 AND id > ?2 ORDER BY id LIMIT ?3");
+
+const LIST_BY_STATUS_DESCENDING: &str = select!("WHERE status = ?1 AND id < ?2 ORDER BY id DESC LIMIT ?3");
+
+const FIND: &str = select!("WHERE id = ?1 AND (?2 IS NULL OR account_id = ?2)");
+
+/// Records that all orders of an account with a status are cancelled.
+const RECORD_ALL: &str = "INSERT INTO audit (created_at, action, actor, subject, client_address, request_id)
+    SELECT ?4, ?5, ?6, 'order ' || id || ' of ' || ?3, ?7, ?8
+    FROM orders WHERE account_id = ?1 AND status = ?2 ORDER BY id";
+
+impl Sqlite {
+    pub async fn place_order(
+        &self,
+        order: NewOrder,
+        key: Option<WriteKey<Order>>,
+    ) -> Result<Outcome<Order, PlaceOrderError>> {
+        self.write_keyed(Atomicity::Batch, Effect::Any, key, move |conn| place(conn, &order)).await
+    }
+
+    pub async fn transition_order(
+        &self,
+        transition: OrderTransition,
+        key: Option<WriteKey<Order>>,
+    ) -> Result<Outcome<Order, TransitionError>> {
+        self.write_keyed(Atomicity::Savepoint, Effect::Any, key, move |conn| apply(conn, transition)).await
+    }
+
+    pub async fn find_order(&self, customer: Option<AccountId>, id: i64) -> Result<Option<Order>> {
+        self.read(|conn| rows::first(conn, FIND, (id, customer.map(|id| id.0)), rows::read))
+    }
+
+    pub async fn list_orders(
+        &self,
+        customer: Option<AccountId>,
+        query: &OrderQuery,
+        each: &mut (dyn FnMut(Order) + Send),
+    ) -> Result<bool> {
+        let (limit, start) = (query.limit, query.start());
+        let one_more = limit.get() + 1;
+        let each = |row: &Row<'_>| rows::read::<Order>(row).map(&mut *each);
+        let choose = |ascending, descending| query.direction.choose(ascending, descending);
+        self.read(|conn| match (customer, query.status) {
+            (Some(customer), Some(status)) => {
+                let sql = choose(LIST_OF_BY_STATUS, LIST_OF_BY_STATUS_DESCENDING);
+                rows::page(conn, sql, (customer.0, status.code(), start, one_more), limit, each)
+            }
+            (Some(customer), None) => {
+                let sql = choose(LIST_OF, LIST_OF_DESCENDING);
+                rows::page(conn, sql, (customer.0, start, one_more), limit, each)
+            }
+            (None, Some(status)) => {
+                let sql = choose(LIST_BY_STATUS, LIST_BY_STATUS_DESCENDING);
+                rows::page(conn, sql, (status.code(), start, one_more), limit, each)
+            }
+            (None, None) => rows::page(conn, choose(LIST, LIST_DESCENDING), (start, one_more), limit, each),
+        })
+    }
+}
+
+/// The constraint `orders_of_pet` decides: an ordered animal gets no second order, even if its own row says that it is
+/// available.
+fn place(conn: &WriteConnection<'_>, order: &NewOrder) -> Result<std::result::Result<Order, PlaceOrderError>> {
+    let (placed, available) = (OrderStatus::Placed, PetStatus::Available);
+    let reserved = conn.execute(
+        "UPDATE pets SET status = ?3 WHERE id = ?1 AND status = ?4
+            AND (SELECT deleted_at IS NULL FROM accounts WHERE id = ?2)",
+        (order.pet_id, order.account.0, placed.pet().code(), available.code()),
+    )?;
+    if reserved == 0 {
+        let exists = conn.find("SELECT 1 FROM pets WHERE id = ?1", [order.pet_id], |_| Ok(()))?.is_some();
+        return Ok(Err(if exists { PlaceOrderError::NotAvailable } else { PlaceOrderError::PetNotFound }));
+    }
+    let inserted = conn.execute(
+        "INSERT INTO orders (account_id, pet_id, status, created_at, updated_at) VALUES (?1, ?2, ?3, ?4, ?4)
+         ON CONFLICT DO NOTHING",
+        (order.account.0, order.pet_id, placed.code(), order.now.as_milliseconds()),
+    )?;
+    if inserted == 0 {
+        pets::sqlite::set_status(conn, order.pet_id, available)?;
+        return Ok(Err(PlaceOrderError::NotAvailable));
+    }
+    Ok(Ok(order.with_id(conn.last_insert_rowid())))
+}
+
+fn apply(conn: &WriteConnection<'_>, request: OrderTransition) -> Result<std::result::Result<Order, TransitionError>> {
+    let OrderTransition { by, order: id, transition, now } = request;
+    let customer = match by {
+        OrderClerk::Customer(customer) => Some(customer.0),
+        OrderClerk::Staff(..) => None,
+    };
+    let found: Option<Order> = conn.find(FIND, (id, customer), rows::read)?;
+    let Some(order) = found else { return Ok(Err(TransitionError::NotFound)) };
+    let Some(moved) = order.after(transition, now) else {
+        return Ok(Err(TransitionError::WrongStatus { transition, status: order.status }));
+    };
+    conn.execute(
+        "UPDATE orders SET status = ?2, updated_at = ?3 WHERE id = ?1",
+        (id, moved.status.code(), moved.updated_at.as_milliseconds()),
+    )?;
+    if moved.status.pet() != order.status.pet() {
+        pets::sqlite::set_status(conn, moved.pet_id, moved.status.pet())?;
+    }
+    if let OrderClerk::Staff(account, actor) = by
+        && account != order.account
+    {
+        let customer: Email = conn.query_row(FIND_EMAIL, [order.account.0], |row| row.get(0))?;
+        let subject = format!("order {id} of {}", customer.as_str());
+        audit::sqlite::record(conn, &actor, Action::Step(transition), &subject)?;
+    }
+    Ok(Ok(moved))
+}
+
+/// Cancels an account's open orders. After the account's deletion, nobody else could release their animals.
+///
+/// One by one, because SQLite keeps a copy of every page that a statement for several rows changes.
+pub fn cancel_all(conn: &WriteConnection<'_>, account: AccountId, email: &Email, actor: &Actor) -> Result<()> {
+    let (from, to) = Transition::Cancel.rule();
+    let is_customer = actor.account.as_ref() == Some(email);
+    let Values { at, action, actor, client_address, request_id } = Values::of(actor, Action::Step(Transition::Cancel));
+    for status in from {
+        if !is_customer {
+            let params = (account.0, status.code(), email.as_str(), at, action, actor, &client_address, request_id);
+            conn.execute(RECORD_ALL, params)?;
+        }
+        let open = "SELECT id, pet_id FROM orders WHERE account_id = ?1 AND status = ?2";
+        let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
+        let open: Vec<(i64, i64)> = rows::all(conn, open, (account.0, status.code()), read)?;
+        for (order, pet) in open {
+            let cancel = "UPDATE orders SET status = ?2, updated_at = max(updated_at, ?3) WHERE id = ?1";
+            conn.execute(cancel, (order, to.code(), at))?;
+            pets::sqlite::set_status(conn, pet, to.pet())?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::sqlite::plan;
+
+    #[test]
+    fn lists_of_a_customer_read_one_index_and_nothing_else() {
+        let ascending = "SEARCH orders USING COVERING INDEX orders_by_status (account_id=? AND status=? AND id>?)";
+        let descending = ascending.replace('>', "<");
+        for (by_status, all, step) in
+            [(LIST_OF_BY_STATUS, LIST_OF, ascending), (LIST_OF_BY_STATUS_DESCENDING, LIST_OF_DESCENDING, &*descending)]
+        {
+            assert_eq!(plan(by_status), [step]);
+            let steps = plan(all);
+            assert_eq!(steps.iter().filter(|found| *found == step).count(), OrderStatus::ALL.len(), "{steps:#?}");
+            assert!(steps.iter().all(|found| found == step || !found.contains("orders")), "{steps:#?}");
+            assert!(!steps.iter().any(|found| found.contains("TEMP B-TREE")), "{steps:#?}");
+        }
+    }
+
+    #[test]
+    fn lists_of_all_orders_read_in_order() {
+        for (sql, step) in [
+            (LIST, "SEARCH orders USING INTEGER PRIMARY KEY (rowid>?)"),
+            (LIST_DESCENDING, "SEARCH orders USING INTEGER PRIMARY KEY (rowid<?)"),
+            (LIST_BY_STATUS, "SEARCH orders USING INDEX orders_of_all_by_status (status=? AND id>?)"),
+            (LIST_BY_STATUS_DESCENDING, "SEARCH orders USING INDEX orders_of_all_by_status (status=? AND id<?)"),
+        ] {
+            assert_eq!(plan(sql), [step]);
+        }
+    }
+}

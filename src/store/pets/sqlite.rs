@@ -1,0 +1,144 @@
+//! Animals in SQLite.
+
+use rusqlite::{Connection, Row, Statement};
+
+use crate::domain::{NewPet, Pet, PetQuery, PetStatus, StatusCounts};
+use crate::store::export::{self, Exported, PetSink};
+use crate::store::pets::LIST;
+use crate::store::sqlite::history::Effect;
+use crate::store::sqlite::write::connection::WriteConnection;
+use crate::store::sqlite::write::job::Atomicity;
+use crate::store::sqlite::write::new_row::{Insert, NewRow};
+use crate::store::sqlite::{Sqlite, rows};
+use crate::store::{Outcome, PetSource, Result, StoreError, WriteKey};
+
+const INSERT: &str = "INSERT INTO pets (name, category_id, status) VALUES (?, ?, ?)";
+
+const INSERT_SEVERAL: &str = "INSERT INTO pets (name, category_id, status) VALUES
+    (?, ?, ?), (?, ?, ?), (?, ?, ?), (?, ?, ?), (?, ?, ?), (?, ?, ?), (?, ?, ?), (?, ?, ?)";
+
+const FIND: &str = select!("WHERE id = ?1");
+
+const LIST_DESCENDING: &str = select!("WHERE id < ?1 ORDER BY id DESC LIMIT ?2");
+
+/// The lists of a status, ascending and descending. The status is part of the statement because each has an index of its own.
+macro_rules! list_by_status {
+    ($status:literal) => {
+        [list_by_status!($status, "id > ?1 ORDER BY id"), list_by_status!($status, "id < ?1 ORDER BY id DESC")]
+    };
+    ($status:literal, $page:literal) => {
+        concat!(
+            "SELECT id, name, category_id, ", $status, " FROM pets WHERE status = ", $status, " AND ", $page,
+            " LIMIT ?2"
+        )
+    };
+}
+
+/// Ordered by the codes of the statuses.
+const LISTS_BY_STATUS: [[&str; 2]; PetStatus::ALL.len()] = [list_by_status!(0), list_by_status!(1), list_by_status!(2)];
+
+/// A count for each status. It reads the three indexes instead of the table.
+const COUNTS: &str = "SELECT 0, count(*) FROM pets WHERE status = 0
+    UNION ALL SELECT 1, count(*) FROM pets WHERE status = 1
+    UNION ALL SELECT 2, count(*) FROM pets WHERE status = 2";
+
+impl Sqlite {
+    pub async fn create_pet(&self, pet: NewPet, key: Option<WriteKey<Pet<'static>>>) -> Result<Outcome<Pet<'static>>> {
+        self.create(pet, key).await
+    }
+
+    pub async fn list_pets(&self, query: &PetQuery, each: &mut (dyn FnMut(Pet<'_>) + Send)) -> Result<bool> {
+        let (limit, start) = (query.limit, query.start());
+        let one_more = limit.get() + 1;
+        let each = |row: &Row<'_>| from_row(row).map(&mut *each);
+        let [ascending, descending] = match query.status {
+            Some(status) => LISTS_BY_STATUS[status as usize],
+            None => [LIST, LIST_DESCENDING],
+        };
+        let sql = query.direction.choose(ascending, descending);
+        self.read(|conn| rows::page(conn, sql, (start, one_more), limit, each))
+    }
+
+    pub async fn find_pet(&self, id: i64) -> Result<Option<Pet<'static>>> {
+        self.read(|conn| find(conn, id))
+    }
+
+    pub async fn import_pets(&self, source: PetSource) -> Result<u64> {
+        self.submit_long(Atomicity::Savepoint, move |conn| insert_all(conn, source)).await
+    }
+
+    pub async fn export_pets(&self, each: PetSink<'_>) -> Exported {
+        let page = async |after: i64| {
+            let params = (after, export::PETS as i64);
+            self.read_once(|conn| rows::all(conn, LIST, params, |row| Ok(from_row(row)?.into_owned())))
+        };
+        export::in_pages(export::PETS, i64::MIN, page, |pet: &Pet<'_>| pet.id, each).await
+    }
+
+    pub async fn count_pets_by_status(&self) -> Result<StatusCounts> {
+        self.read_long(|conn| {
+            let mut counts = StatusCounts::default();
+            rows::all(conn, COUNTS, [], |row| {
+                *counts.of(row.get(0)?) = row.get::<_, i64>(1)?.unsigned_abs();
+                Ok(())
+            })?;
+            Ok(counts)
+        })
+        .await
+    }
+}
+
+impl NewRow for NewPet {
+    const INSERT: Insert = Insert { one: INSERT, several: INSERT_SEVERAL, columns: 3 };
+    const EFFECT: Effect = Effect::AddsPets;
+    type Added = Pet<'static>;
+
+    fn bind(&self, statement: &mut Statement<'_>, first: usize) -> rusqlite::Result<()> {
+        statement.raw_bind_parameter(first, self.name.as_str())?;
+        statement.raw_bind_parameter(first + 1, self.category_id)?;
+        statement.raw_bind_parameter(first + 2, self.status.code())
+    }
+
+    fn added(self, rowid: i64) -> Pet<'static> {
+        self.with_id(rowid)
+    }
+}
+
+/// Inserts animals and returns their number.
+pub fn insert_all(conn: &WriteConnection<'_>, source: PetSource) -> Result<u64> {
+    let mut added = 0;
+    for pet in source {
+        pet.map_err(StoreError::Refused)?.insert(conn)?;
+        added += 1;
+    }
+    Ok(added)
+}
+
+pub fn find(conn: &Connection, id: i64) -> Result<Option<Pet<'static>>> {
+    rows::first(conn, FIND, [id], |row| Ok(from_row(row)?.into_owned()))
+}
+
+pub fn set_status(conn: &WriteConnection<'_>, id: i64, status: PetStatus) -> Result<()> {
+    conn.execute("UPDATE pets SET status = ?2 WHERE id = ?1", (id, status.code()))?;
+    Ok(())
+}
+
+fn from_row<'row>(row: &'row Row<'_>) -> rusqlite::Result<Pet<'row>> {
+    Ok(Pet { id: row.get(0)?, name: row.get_ref(1)?.as_str()?.into(), category_id: row.get(2)?, status: row.get(3)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::sqlite::plan;
+
+    #[test]
+    fn lists_read_one_index_and_nothing_else() {
+        assert_eq!(plan(LIST), ["SEARCH pets USING INTEGER PRIMARY KEY (rowid>?)"]);
+        assert_eq!(plan(LIST_DESCENDING), ["SEARCH pets USING INTEGER PRIMARY KEY (rowid<?)"]);
+        for (lists, index) in LISTS_BY_STATUS.into_iter().zip(["pets_available", "pets_pending", "pets_sold"]) {
+            let search = format!("SEARCH pets USING COVERING INDEX {index} (id>?)");
+            assert_eq!(lists.map(plan), [[&*search], [&*search.replace('>', "<")]]);
+        }
+    }
+}

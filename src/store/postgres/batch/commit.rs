@@ -1,0 +1,67 @@
+//! The commit of a write: how long it may take, and when its outcome is unknown.
+
+use tokio::time::{Duration, Instant, timeout_at};
+use tokio_postgres::Error;
+
+use crate::store::postgres::connect::connection::{Connection, PreparedConnection};
+use crate::store::postgres::error::{describe, ends_connection, is_rejection, timed_out};
+use crate::store::{Result, StoreError};
+
+/// Returns whether a commit of petstore waits for the synchronous standbys, and for longer than two may take ($1 seconds).
+/// PostgreSQL confirms the commits of one `synchronous_commit` in their order, so another one would wait as well, unless the
+/// settings have changed.
+const AWAITS_STANDBYS: &str = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'SyncRep'
+    AND usename = session_user AND datname = current_database()
+    AND query_start BETWEEN pg_conf_load_time() AND clock_timestamp() - make_interval(secs => $1))";
+
+/// Waits for a write, until `limit` after `began`.
+///
+/// Fails with [`StoreError::Unavailable`] if it is unknown whether the write was committed, and discards the connection.
+pub async fn await_commit<T>(
+    connection: &Connection,
+    began: Instant,
+    limit: Duration,
+    write: impl Future<Output = std::result::Result<T, Error>>,
+) -> Result<T> {
+    let warnings = connection.warnings();
+    match timeout_at(began + limit, write).await {
+        Ok(Ok(output)) => {
+            connection.not_warned_since(warnings).inspect_err(|_| connection.discard())?;
+            Ok(output)
+        }
+        Ok(Err(error)) => {
+            if !ends_connection(&error) {
+                return Err(error.into());
+            }
+            connection.discard();
+            Err(if is_rejection(&error) { error.into() } else { in_doubt(&describe(&error)) })
+        }
+        Err(_) => {
+            connection.discard();
+            Err(in_doubt(&format!("PostgreSQL did not answer within {limit:?}")))
+        }
+    }
+}
+
+fn in_doubt(why: &str) -> StoreError {
+    StoreError::Unavailable(format!("{why}: the change may have been made"))
+}
+
+/// Fails if a commit would have to wait for the standbys. Each one that waits occupies a connection of the server, also
+/// after this end is closed, and the server has a limited number of them. The check must end in the time for the commit,
+/// `limit` after `began`.
+pub async fn check_standbys(prepared: &PreparedConnection, began: Instant, limit: Duration) -> Result<()> {
+    let connection = &prepared.connection;
+    let longest = (2 * limit).as_secs_f64();
+    match timeout_at(began + limit, connection.client.query_one(AWAITS_STANDBYS, &[&longest])).await {
+        Ok(Ok(row)) if row.try_get(0)? => {
+            Err(StoreError::Unavailable("earlier commits still wait for PostgreSQL's synchronous standbys".into()))
+        }
+        // The server may hide its sessions. If the connection is lost, the write finds out.
+        Ok(_) => Ok(()),
+        Err(_) => {
+            connection.discard();
+            Err(timed_out(limit))
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Connection supervisor: keeps one connection open and replaces it in the background when it is lost.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinHandle};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout, timeout_at};
+use tokio_postgres::Error;
+
+use super::connection::{Connector, PreparedConnection};
+use super::limits::Limits;
+use crate::runtime::backoff::Backoff;
+use crate::store::postgres::batch::commit::{await_commit, check_standbys};
+use crate::store::postgres::open;
+use crate::store::{Result, StoreError};
+
+/// Interval at which a connection is checked: its server must answer, accept writes and have the required standbys.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Maximum age of a connection, so that connections spread to hosts that were added.
+const MAX_AGE: Duration = Duration::from_mins(15);
+
+/// Delays between two attempts to connect. The first attempt follows at once. If another connection has opened meanwhile,
+/// so does the next one.
+const MIN_DELAY: Duration = Duration::from_millis(20);
+const MAX_DELAY: Duration = Duration::from_millis(500);
+
+/// Owns one connection. Its task replaces the connection when it is lost or old.
+#[derive(Debug)]
+pub struct Supervisor {
+    state: Arc<watch::Sender<State>>,
+    task: AbortHandle,
+    limits: Limits,
+    /// True after a write that timed out. It may still wait for the standbys.
+    has_timed_out: AtomicBool,
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    Open(Arc<PreparedConnection>),
+    /// The connection was lost. The next one may be open within milliseconds.
+    Lost,
+    /// The last attempt to reconnect failed, with its cause. Attempts continue.
+    Refused(String),
+    Closed,
+}
+
+impl Supervisor {
+    /// Opens the connection, prepares `statements` on it and on every later one. The log calls it `name`.
+    pub async fn open(connector: &Connector, statements: Vec<&'static str>, name: &'static str) -> Result<Self> {
+        let (current, driver) = open::retry(async || connector.prepare(&statements).await).await?;
+        let state = Arc::new(watch::Sender::new(State::Open(Arc::clone(&current))));
+        let renewal = Renewal { connector: connector.clone(), statements, name, state: Arc::clone(&state) };
+        let task = tokio::spawn(renewal.run(current, driver)).abort_handle();
+        Ok(Self { state, task, limits: connector.limits(), has_timed_out: AtomicBool::new(false) })
+    }
+
+    /// Returns the connection if it is up.
+    pub fn current(&self) -> Option<Arc<PreparedConnection>> {
+        match &*self.state.borrow() {
+            State::Open(current) if current.connection.is_usable() => Some(Arc::clone(current)),
+            _ => None,
+        }
+    }
+
+    /// Returns the connection, or the next one if it opens before `deadline`. Fails at once if the last attempt to
+    /// reconnect failed.
+    pub async fn connection(&self, deadline: Instant) -> Result<Arc<PreparedConnection>> {
+        if let Some(current) = self.current() {
+            return Ok(current);
+        }
+        let mut state = self.state.subscribe();
+        let settled = |state: &State| match state {
+            State::Open(current) => current.connection.is_usable(),
+            State::Lost => false,
+            State::Refused(_) | State::Closed => true,
+        };
+        let state = timeout_at(deadline, state.wait_for(settled)).await.map(|state| state.map(|state| state.clone()));
+        Err(StoreError::Unavailable(match state {
+            Ok(Ok(State::Open(current))) => return Ok(current),
+            Ok(Ok(State::Refused(why))) => format!("no connection to PostgreSQL ({why})"),
+            _ if self.is_open() => "no connection to PostgreSQL in time".into(),
+            _ => "the store is closed".into(),
+        }))
+    }
+
+    /// Executes a write on the connection.
+    ///
+    /// Fails with [`StoreError::Unavailable`] if it is unknown whether the write was committed.
+    pub async fn write<T>(
+        &self,
+        write: impl AsyncFnOnce(&PreparedConnection) -> std::result::Result<T, Error>,
+    ) -> Result<T> {
+        let prepared = self.connection(Instant::now() + self.limits.reconnect()).await?;
+        let (began, limit) = (Instant::now(), self.limits.commit());
+        if self.has_timed_out.load(Ordering::Relaxed) {
+            check_standbys(&prepared, began, limit).await?;
+        }
+        let written = await_commit(&prepared.connection, began, limit, write(&prepared)).await;
+        self.has_timed_out.store(began.elapsed() >= limit, Ordering::Relaxed);
+        written
+    }
+
+    pub fn is_up(&self) -> bool {
+        self.current().is_some()
+    }
+
+    pub fn is_open(&self) -> bool {
+        !matches!(&*self.state.borrow(), State::Closed)
+    }
+
+    pub fn close(&self) {
+        self.task.abort();
+        // The connection ends when its last user drops it.
+        self.state.send_replace(State::Closed);
+    }
+}
+
+impl Drop for Supervisor {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// Replaces the connection of a supervisor.
+struct Renewal {
+    connector: Connector,
+    statements: Vec<&'static str>,
+    name: &'static str,
+    state: Arc<watch::Sender<State>>,
+}
+
+impl Renewal {
+    async fn run(self, mut current: Arc<PreparedConnection>, mut driver: JoinHandle<()>) {
+        let limit = self.connector.limits().operation();
+        loop {
+            let renewed = match timeout(MAX_AGE, lost(&current, &mut driver, limit)).await {
+                Ok(why) => Err(why),
+                // An old connection serves until the next one is open, and its users finish on it. It can still be lost
+                // before that.
+                Err(_) => tokio::select! {
+                    next = self.open_next(false) => Ok(next),
+                    why = lost(&current, &mut driver, limit) => Err(why),
+                },
+            };
+            (current, driver) = match renewed {
+                Ok(next) => next,
+                Err(why) => {
+                    current.connection.discard();
+                    tracing::warn!(connection = self.name, why, "PostgreSQL connection lost, reconnecting");
+                    self.publish(State::Lost);
+                    let next = self.open_next(true).await;
+                    tracing::info!(connection = self.name, "PostgreSQL connection restored");
+                    next
+                }
+            };
+            self.publish(State::Open(Arc::clone(&current)));
+        }
+    }
+
+    /// Publishes the state, unless the supervisor was closed: the task may still be at its last step then.
+    fn publish(&self, now: State) {
+        self.state.send_if_modified(|state| {
+            let open = !matches!(state, State::Closed);
+            if open {
+                *state = now;
+            }
+            open
+        });
+    }
+
+    /// Retries until a connection is open.
+    async fn open_next(&self, lost: bool) -> (Arc<PreparedConnection>, JoinHandle<()>) {
+        let mut backoff = Backoff::new(MIN_DELAY, MAX_DELAY);
+        let mut is_first = true;
+        loop {
+            // Created before the attempt, so that it notices a connection that opens meanwhile.
+            let another = self.connector.reopened.notified();
+            match self.connector.prepare(&self.statements).await {
+                Ok(opened) => {
+                    self.connector.reopened.notify_waiters();
+                    return opened;
+                }
+                // The first attempt may fail for the same reason as the connection. An old connection still serves.
+                Err(error) if lost && !is_first => self.publish(State::Refused(error.to_string())),
+                Err(_) => {}
+            }
+            is_first = false;
+            tokio::select! {
+                () = sleep(backoff.next_delay()) => {}
+                // The next attempt will probably succeed, too, so requests wait for it.
+                () = another => if lost { self.publish(State::Lost) },
+            }
+        }
+    }
+}
+
+/// Waits until the connection is lost and returns the cause.
+async fn lost(prepared: &PreparedConnection, driver: &mut JoinHandle<()>, limit: Duration) -> String {
+    let mut checks = interval(CHECK_INTERVAL);
+    checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = &mut *driver => return "the connection was closed".into(),
+            _ = checks.tick() => match prepared.refusal(limit).await {
+                Ok(None) => {}
+                Ok(Some(why)) => return why,
+                Err(error) => return error.to_string(),
+            },
+        }
+    }
+}

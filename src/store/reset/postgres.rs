@@ -1,0 +1,111 @@
+//! Resetting a store in PostgreSQL.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+use tokio_postgres::error::SqlState;
+use tokio_postgres::{Client, Error};
+
+use crate::domain::{Action, Actor};
+use crate::store::audit;
+use crate::store::pets;
+use crate::store::pets::postgres::INSERT_ADDED;
+use crate::store::postgres::database::Postgres;
+use crate::store::postgres::rows;
+use crate::store::reset::{COUNT, Contents};
+use crate::store::row::FromRow;
+use crate::store::{PetSource, Result, StoreError};
+
+/// Sent at once, so that a process that hangs does not keep its locks.
+///
+/// All other statements wait behind a waiting `TRUNCATE`. With the timeout, a dump or an import delays this process and not
+/// the service. It also ends a deadlock: a transition locks orders before animals, a new order animals before orders. Stored
+/// responses are locked first, as by writes with a key.
+///
+/// Each statement of a service takes its snapshot after its locks. A read that waited therefore sees the new animals, and
+/// none sees the empty table.
+fn reset_and_commit() -> String {
+    format!(
+        "SAVEPOINT unlocked; SET LOCAL lock_timeout = '250ms';
+        TRUNCATE idempotency_records, orders, pets, messages RESTART IDENTITY;
+        {INSERT_ADDED};
+        INSERT INTO meta AS kept (key, value) VALUES ('resets', '1')
+            ON CONFLICT (key) DO UPDATE SET value = (kept.value::bigint + 1)::text;
+        COMMIT"
+    )
+}
+
+/// Limit of the attempts to lock the tables, and the pause between two attempts. The pause lets waiting requests proceed.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
+const PAUSE: Duration = Duration::from_millis(500);
+
+const IN_USE: &str = "the tables were in use for 30 s, for instance by an import or a dump, and nothing was changed: \
+    try again when it has ended";
+
+/// Returns the owner of the tables unless the current role has its privileges. Only the owner can restart ids.
+const OTHER_OWNER: &str = "SELECT pg_get_userbyid(relowner)::text, current_user::text FROM pg_class
+    WHERE oid IN ('idempotency_records'::regclass, 'orders'::regclass, 'pets'::regclass, 'messages'::regclass)
+        AND NOT pg_has_role(relowner, 'USAGE') LIMIT 1";
+
+const RESETS: &str = "SELECT value::bigint FROM meta WHERE key = 'resets'";
+
+/// Statements prepared on each connection for reads or single writes.
+pub const STATEMENTS: &[&str] = &[OTHER_OWNER, RESETS];
+
+impl Postgres {
+    pub async fn before_reset(&self) -> Result<Contents> {
+        self.require_owner().await?;
+        let rows = self.count(COUNT.into()).await?;
+        Ok(Contents::from_row(rows::only(&rows)?)?)
+    }
+
+    /// If it fails, the connection is dropped and the transaction with it.
+    pub async fn reset(&self, animals: PetSource, actor: Actor, is_interrupted: fn() -> bool) -> Result<u64> {
+        self.require_owner().await?;
+        let connection = self.connect().await?;
+        let (client, warnings) = (&connection.client, connection.warnings());
+        let added = pets::postgres_added::begin(client, animals).await?;
+        audit::postgres::record(client, &actor, Action::ResetStore, self.deployment().as_str()).await?;
+        replace_and_commit(client, is_interrupted).await?;
+        connection.not_warned_since(warnings)?;
+        Ok(added)
+    }
+
+    async fn require_owner(&self) -> Result<()> {
+        let rows = self.readers.query(OTHER_OWNER, &[]).await?;
+        let Some(row) = rows.first() else { return Ok(()) };
+        let (owner, role): (&str, &str) = (row.try_get(0)?, row.try_get(1)?);
+        Err(StoreError::Refused(format!(
+            "the role {role} does not own the tables: run `petstore reset` with the role {owner}"
+        )))
+    }
+
+    pub async fn resets(&self) -> Result<i64> {
+        let rows = self.readers.query(RESETS, &[]).await?;
+        rows.first().map_or(Ok(0), |row| Ok(row.try_get(0)?))
+    }
+}
+
+async fn replace_and_commit(client: &Client, is_interrupted: fn() -> bool) -> Result<()> {
+    let (reset, until) = (reset_and_commit(), Instant::now() + LOCK_TIMEOUT);
+    loop {
+        match client.batch_execute(&reset).await {
+            Err(error) if is_in_use(&error) && is_interrupted() => {
+                return Err(StoreError::Refused("interrupted".into()));
+            }
+            Err(error) if is_in_use(&error) && Instant::now() < until => {
+                client.batch_execute("ROLLBACK TO unlocked; RELEASE unlocked").await?;
+                sleep(PAUSE).await;
+            }
+            Err(error) if is_in_use(&error) => return Err(StoreError::Unavailable(IN_USE.into())),
+            done => {
+                let in_doubt = "the store may have been reset, look at it";
+                return done.map_err(|error| pets::postgres_added::failed(error, in_doubt));
+            }
+        }
+    }
+}
+
+fn is_in_use(error: &Error) -> bool {
+    matches!(error.code(), Some(&SqlState::LOCK_NOT_AVAILABLE | &SqlState::T_R_DEADLOCK_DETECTED))
+}

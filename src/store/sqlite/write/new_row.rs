@@ -1,0 +1,117 @@
+//! Rows that many requests add, which the writer adds with one statement for several jobs.
+
+use rusqlite::Statement;
+use tokio::sync::oneshot;
+
+use super::connection::WriteConnection;
+use super::job::{AnyJob, Reply, Unreported, undone};
+use crate::store::Result;
+use crate::store::sqlite::history::Effect;
+
+/// The statements that add rows to a table.
+#[derive(PartialEq)]
+pub struct Insert {
+    pub one: &'static str,
+    /// Adds [`ROWS`] rows.
+    pub several: &'static str,
+    pub columns: usize,
+}
+
+/// Number of rows that one statement adds.
+pub const ROWS: usize = 8;
+
+/// A row that a job adds.
+pub trait NewRow: Sized + Send + 'static {
+    const INSERT: Insert;
+    const EFFECT: Effect;
+    type Added: Send + 'static;
+
+    /// Binds the columns to the parameters of a statement, from `first` on.
+    fn bind(&self, statement: &mut Statement<'_>, first: usize) -> rusqlite::Result<()>;
+    /// Returns the result of the write. `rowid` is meaningless if the table has none.
+    fn added(self, rowid: i64) -> Self::Added;
+
+    /// Adds the row alone.
+    fn insert(self, conn: &WriteConnection<'_>) -> Result<Self::Added> {
+        conn.add(Self::INSERT.one, |statement| self.bind(statement, 1))?;
+        Ok(self.added(conn.last_insert_rowid()))
+    }
+}
+
+/// A row to add, and the channel to its caller.
+pub struct RowJob<R: NewRow> {
+    row: Option<R>,
+    result: Option<Result<R::Added>>,
+    reply: oneshot::Sender<Reply<R::Added>>,
+}
+
+impl<R: NewRow> RowJob<R> {
+    pub fn new(row: R) -> (Self, oneshot::Receiver<Reply<R::Added>>) {
+        let (reply, result) = oneshot::channel();
+        (Self { row: Some(row), result: None, reply }, result)
+    }
+}
+
+impl<R: NewRow> AnyJob for RowJob<R> {
+    fn run(&mut self, conn: &WriteConnection<'_>) -> Result<()> {
+        let row = self.row.take().expect("a row is added once");
+        undone(conn, self.result.insert(row.insert(conn)).as_ref().err())
+    }
+
+    fn effect(&self) -> Effect {
+        R::EFFECT
+    }
+
+    fn finish(self: Box<Self>, committed: Result<()>, others: Unreported) {
+        let Self { result, reply, .. } = *self;
+        // As in `Job`.
+        let _ = reply.send((committed.and_then(|()| result.expect("a committed job has run")), others));
+    }
+
+    fn insert(&self) -> Option<&'static Insert> {
+        Some(const { &R::INSERT })
+    }
+
+    fn bind(&self, statement: &mut Statement<'_>, first: usize) -> rusqlite::Result<()> {
+        self.row.as_ref().expect("a row is added once").bind(statement, first)
+    }
+
+    fn added(&mut self, rowid: i64) {
+        self.result = self.row.take().map(|row| Ok(row.added(rowid)));
+    }
+}
+
+/// Runs the jobs of a batch. Those that add rows to the same table, one after another, share a statement.
+pub fn run(conn: &WriteConnection<'_>, mut jobs: &mut [Box<dyn AnyJob>]) -> Result<()> {
+    while let Some(first) = jobs.first() {
+        let insert = first.insert();
+        let alike = match insert {
+            Some(insert) => jobs.iter().take(ROWS).take_while(|job| job.insert() == Some(insert)).count(),
+            None => 1,
+        };
+        let (now, later) = jobs.split_at_mut(alike);
+        let together = insert.filter(|_| alike == ROWS);
+        if !together.map_or(Ok(false), |insert| add(conn, insert, now))? {
+            now.iter_mut().try_for_each(|job| job.run(conn))?;
+        }
+        jobs = later;
+    }
+    Ok(())
+}
+
+/// Adds the rows of `jobs`. Returns whether they were added: if one of them is refused, none is.
+fn add(conn: &WriteConnection<'_>, insert: &Insert, jobs: &mut [Box<dyn AnyJob>]) -> Result<bool> {
+    let added = conn.add(insert.several, |statement| {
+        jobs.iter().zip((1..).step_by(insert.columns)).try_for_each(|(job, first)| job.bind(statement, first))
+    });
+    match added {
+        Ok(()) => {
+            // A statement gives its rows consecutive numbers.
+            let last = conn.last_insert_rowid();
+            jobs.iter_mut().rev().zip(0..).for_each(|(job, before)| job.added(last - before));
+            Ok(true)
+        }
+        Err(error) if conn.is_autocommit() => Err(error.into()),
+        Err(_) => Ok(false),
+    }
+}

@@ -1,0 +1,328 @@
+//! Group commit: writes that arrive during a commit form the next batch. One thread writes.
+
+use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
+
+use rusqlite::{Connection, ErrorCode};
+use tokio::time::Instant;
+
+use super::connection::WriteConnection;
+use super::job::{AnyJob, Unreported};
+use super::new_row;
+use super::queue::{Command, Consumer, State, WriteQueue};
+use crate::store::sqlite::Options;
+use crate::store::sqlite::disk::files::Files;
+use crate::store::sqlite::disk::generation::Generations;
+use crate::store::sqlite::disk::wal::{LOCK_POLL, Wal};
+use crate::store::sqlite::disk::wal_index::WalIndex;
+use crate::store::sqlite::history::Effect;
+use crate::store::sqlite::readers::Readers;
+use crate::store::{Result, StoreError};
+
+/// Maximum number of writes per commit. Bounds the wait of the first write.
+const BATCH: usize = 512;
+
+/// Interval at which an idle writer ends unused read transactions and checks the database's files.
+const HOUSEKEEPING: Duration = Duration::from_millis(500);
+
+/// Time after which the writer pauses, and the length of the pause, which is longer than [`LOCK_POLL`]. While writes are
+/// queued, it releases the lock on the database for so short a time that other processes rarely find it free.
+const TURN: Duration = Duration::from_millis(500);
+const TURN_PAUSE: Duration = Duration::from_millis(2);
+
+/// Carries out the queued writes, batch by batch, on a thread of its own or driven by a simulation.
+pub struct Writer {
+    queue: Consumer,
+    readers: Arc<Readers>,
+    files: Arc<Files>,
+    /// `None` if the store is not durable, or if processes of an earlier version use it, too.
+    generations: Option<Arc<Generations>>,
+    /// Whether the log has been recorded by this process.
+    is_log_recorded: bool,
+    wal: Wal,
+    busy_timeout: Duration,
+    /// The end of the last wait for another process, or of the last pause.
+    turn_began: Instant,
+}
+
+impl Writer {
+    /// Returns the queue and the writer that carries out its writes.
+    pub fn new(
+        readers: Arc<Readers>,
+        wal_index: Arc<WalIndex>,
+        files: Arc<Files>,
+        generations: Option<Arc<Generations>>,
+        options: &Options,
+    ) -> (WriteQueue, Self) {
+        let (writes, queue) = WriteQueue::new(options.queue);
+        let wal = Wal::new(wal_index, Arc::clone(&readers), options);
+        let busy_timeout = options.busy_timeout;
+        let turn_began = Instant::now();
+        let writer = Self { queue, readers, files, generations, is_log_recorded: false, wal, busy_timeout, turn_began };
+        (writes, writer)
+    }
+
+    /// Starts the thread that writes.
+    pub fn start(mut self, conn: Connection) -> Result<()> {
+        let work = move || {
+            let end = catch_unwind(AssertUnwindSafe(|| self.run(&conn)));
+            self.end(conn, end.unwrap_or_else(|_| Err("the writer panicked".into())));
+        };
+        let started = thread::Builder::new().name("writer".into()).spawn(work);
+        started.map(drop).map_err(|error| StoreError::Unavailable(format!("writer thread: {error}")))
+    }
+
+    /// Runs until it receives `Stop`. An error is fatal to the process.
+    fn run(&mut self, conn: &Connection) -> std::result::Result<(), String> {
+        let conn = WriteConnection::new(conn);
+        while self.step(&conn, HOUSEKEEPING)?.is_continue() {
+            if self.turn_began.elapsed() < TURN {
+                // If threads share a core, the callers can send their next writes first, which makes the next batch
+                // larger. A commit is most of a write's cost. With a core of its own, this returns at once.
+                thread::yield_now();
+            } else {
+                thread::sleep(TURN_PAUSE);
+                self.turn_began = Instant::now();
+            }
+        }
+        Ok(())
+    }
+
+    /// Commits the queued writes as one batch. Waits for the first one, and does the housekeeping if none comes within
+    /// `wait`. Breaks at `Stop`. An error is fatal to the process.
+    pub fn step(&mut self, conn: &WriteConnection<'_>, wait: Duration) -> std::result::Result<ControlFlow<()>, String> {
+        match self.queue.commands.recv_timeout(wait) {
+            Ok(Command::Write(first)) => {
+                *self.queue.busy_since.lock() = Some(Instant::now());
+                let written = self.write(conn, first);
+                *self.queue.busy_since.lock() = None;
+                written
+            }
+            Ok(Command::Stop) | Err(RecvTimeoutError::Disconnected) => self.stop(conn),
+            Err(RecvTimeoutError::Timeout) => {
+                self.readers.release_idle();
+                self.check_files()?;
+                self.record_log_if_idle(conn)?;
+                Ok(ControlFlow::Continue(()))
+            }
+        }
+    }
+
+    fn write(
+        &mut self,
+        conn: &WriteConnection<'_>,
+        first: Box<dyn AnyJob>,
+    ) -> std::result::Result<ControlFlow<()>, String> {
+        let mut batch = vec![first];
+        let mut stop = gather(&self.queue.commands, &mut batch, BATCH);
+        let (size, began) = (batch.len(), Instant::now());
+        self.queue.meter.queued.subtract(size);
+        let (outcome, fatal) = self.carry_out(conn, &mut batch);
+        if outcome.is_err() && began.elapsed() >= self.busy_timeout {
+            // Another process is writing. The writes queued meanwhile would have to wait as long again, so they fail
+            // with the batch.
+            stop |= gather(&self.queue.commands, &mut batch, size + self.queue.capacity);
+            self.queue.meter.queued.subtract(batch.len() - size);
+        }
+        self.queue.meter.batch.observe(size as u64);
+        self.queue.meter.commit.observe_duration(began.elapsed());
+        if let Some(why) = &fatal {
+            // A client whose write failed must not find the service ready afterwards.
+            self.queue.report.send_replace(State::Failed(why.clone()));
+        }
+        if let Some(first) = batch.pop() {
+            let others = Unreported { jobs: batch, committed: outcome.clone() };
+            first.finish(outcome, others);
+        }
+        if let Some(why) = fatal {
+            return Err(why);
+        }
+        if self.wal.checkpoint_if_due(conn).inspect_err(|_| self.files.mark_failed_sync())? {
+            self.mark_if_incomplete(conn)?;
+        }
+        if stop { self.stop(conn) } else { Ok(ControlFlow::Continue(())) }
+    }
+
+    fn stop(&mut self, conn: &WriteConnection<'_>) -> std::result::Result<ControlFlow<()>, String> {
+        self.check_files()?;
+        self.readers.close();
+        // Leaves a database that is a single file and an empty log, unless other processes use it.
+        if let Some(generations) = self.generations.clone().filter(|generations| generations.was_alone) {
+            let emptied = self.wal.checkpoint(conn, "PRAGMA wal_checkpoint(RESTART)");
+            emptied
+                .inspect_err(|_| self.files.mark_failed_sync())
+                .map_err(|error| format!("the last checkpoint failed: {error}"))?;
+            self.in_own_transaction(conn, |writer| match writer.wal.is_empty() {
+                true => writer.mark(conn, &generations),
+                false => writer.start_generation(conn, "PRAGMA wal_checkpoint(TRUNCATE)"),
+            })?;
+        }
+        Ok(ControlFlow::Break(()))
+    }
+
+    /// Closes the database after the last step, and reports how it ended.
+    pub fn end(self, conn: Connection, end: std::result::Result<(), String>) {
+        if let (Some(generations), Err(_)) = (&self.generations, self.files.check_names())
+            && let Err(error) = generations.require_commits(self.wal.index())
+        {
+            tracing::error!(%error, "cannot record the last commit, put back the files before the next start");
+        }
+        let state = end.map_or_else(State::Failed, |()| State::Stopped);
+        let report = self.queue.report.clone();
+        // Closes the connection first, because the caller of `close` may open the database again.
+        drop((conn, self));
+        report.send_replace(state);
+    }
+
+    fn check_files(&self) -> std::result::Result<(), String> {
+        self.files.check().map_err(|gone| gone.to_string())
+    }
+
+    /// Commits a batch. Also returns why the process must end, if it must.
+    fn carry_out(&mut self, conn: &WriteConnection<'_>, batch: &mut [Box<dyn AnyJob>]) -> (Result<()>, Option<String>) {
+        let outcome =
+            catch_unwind(AssertUnwindSafe(|| self.wal.make_room(conn).and_then(|()| self.commit(conn, batch))));
+        let Ok(outcome) = outcome else {
+            return (Err(StoreError::Unavailable("the writer panicked".into())), Some("the writer panicked".into()));
+        };
+        let fatal = match &outcome {
+            Err(StoreError::SyncFailed(why)) => {
+                self.files.mark_failed_sync();
+                let removed = self.files.check_names().and_then(|()| self.wal.remove_failed_commit(conn));
+                if let Err(error) = removed {
+                    tracing::error!(%error, "failed commit not removed from the write-ahead log");
+                }
+                Some(format!("a sync failed, so the state of the disk is unknown: {why}"))
+            }
+            _ if !conn.is_autocommit() => Some("a failed batch could not be rolled back".into()),
+            // A commit to a file that was removed or replaced is not durable, so it must not be acknowledged.
+            _ => match self.files.check_changes() {
+                Ok(()) => None,
+                Err(gone) => return (Err(gone.clone()), Some(gone.to_string())),
+            },
+        };
+        (outcome, fatal)
+    }
+
+    /// Begins a transaction that can write. Waits while other processes write.
+    ///
+    /// SQLite's own wait would sleep for up to 100 ms at a time, and find the lock taken each time if another process writes
+    /// without a pause.
+    fn begin(&mut self, conn: &WriteConnection<'_>) -> Result<()> {
+        let began = Instant::now();
+        // Limited by number, because time stands still in a simulation, and by time, because a poll takes longer on a busy
+        // machine.
+        for _ in 1..self.busy_timeout.as_millis() / LOCK_POLL.as_millis() {
+            match conn.execute("BEGIN IMMEDIATE", []) {
+                Err(error) if is_busy(&error) && began.elapsed() < self.busy_timeout => {
+                    self.turn_began = Instant::now();
+                }
+                begun => return Ok(begun.map(drop)?),
+            }
+        }
+        Ok(conn.execute("BEGIN IMMEDIATE", []).map(drop)?)
+    }
+
+    /// Marks a checkpoint that readers have kept from writing everything back.
+    fn mark_if_incomplete(&mut self, conn: &WriteConnection<'_>) -> std::result::Result<(), String> {
+        match self.generations.clone() {
+            Some(generations) if !self.wal.index().is_written_back() => {
+                self.in_own_transaction(conn, |writer| writer.mark(conn, &generations))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Records the log before another program may write to it.
+    fn record_log_if_idle(&mut self, conn: &WriteConnection<'_>) -> std::result::Result<(), String> {
+        if self.generations.is_none() || self.is_log_recorded {
+            return Ok(());
+        }
+        self.in_own_transaction(conn, |writer| writer.start_generation(conn, "PRAGMA wal_checkpoint(RESTART)"))
+    }
+
+    /// Runs `work`, which need not succeed, in a transaction. An error is fatal to the process.
+    fn in_own_transaction(
+        &mut self,
+        conn: &WriteConnection<'_>,
+        work: impl FnOnce(&mut Self) -> Result<()>,
+    ) -> std::result::Result<(), String> {
+        let worked = self.begin(conn).and_then(|()| work(self));
+        let rolled_back = if conn.is_autocommit() { Ok(()) } else { conn.execute_batch("ROLLBACK") };
+        match worked {
+            Err(StoreError::SyncFailed(why)) => {
+                self.files.mark_failed_sync();
+                Err(format!("a sync failed: {why}"))
+            }
+            // The disk is full, or another process is writing.
+            _ => rolled_back.map_err(|error| error.to_string()),
+        }
+    }
+
+    /// Starts a generation if the log may restart with it, and records a log that another program or process has begun. Called in
+    /// a transaction that can write, and ends in another one.
+    fn start_generation(&mut self, conn: &WriteConnection<'_>, checkpoint: &str) -> Result<()> {
+        let is_written_back = self.wal.index().is_written_back();
+        let Some(generations) = self.generations.clone().filter(|_| is_written_back || !self.is_log_recorded) else {
+            return Ok(());
+        };
+        if is_written_back {
+            generations.start(conn)?;
+            self.wal.checkpoint(conn, checkpoint)?;
+            self.begin(conn)?;
+        }
+        self.mark(conn, &generations)
+    }
+
+    /// Marks the log, unless it is empty, and records it. Called in a transaction that can write, and ends in another one.
+    fn mark(&mut self, conn: &WriteConnection<'_>, generations: &Generations) -> Result<()> {
+        let numbers = generations.numbers(conn, self.wal.index())?;
+        if !self.wal.is_empty() {
+            generations.mark(conn, numbers)?;
+            self.begin(conn)?;
+        }
+        generations.record_log(conn, numbers, self.wal.index())?;
+        self.is_log_recorded = true;
+        Ok(())
+    }
+
+    fn commit(&mut self, conn: &WriteConnection<'_>, batch: &mut [Box<dyn AnyJob>]) -> Result<()> {
+        self.begin(conn)?;
+        let started = self.start_generation(conn, "PRAGMA wal_checkpoint(RESTART)");
+        let before = self.readers.current();
+        let run = started.and_then(|()| new_row::run(conn, batch));
+        // After another process's failed sync, the kernel may give us older pages. Few commits can be based on them, because
+        // that process marks the failure at once.
+        let checked = run.and_then(|()| self.files.check_changes());
+        let committed = checked.and_then(|()| Ok(conn.execute("COMMIT", []).map(drop)?));
+        if committed.is_err() && !conn.is_autocommit() {
+            // No write of the batch was acknowledged. The caller checks the connection's state for success.
+            let _ = conn.execute("ROLLBACK", []);
+        }
+        if committed.is_ok() {
+            let effect = batch.iter().map(|job| job.effect()).max().unwrap_or(Effect::Any);
+            self.readers.history().record(before, self.readers.current(), effect);
+        }
+        committed
+    }
+}
+
+fn is_busy(error: &rusqlite::Error) -> bool {
+    error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
+}
+
+/// Adds queued jobs to the batch, up to `most` in all. Returns whether to stop after them.
+fn gather(commands: &Receiver<Command>, batch: &mut Vec<Box<dyn AnyJob>>, most: usize) -> bool {
+    while batch.len() < most {
+        match commands.try_recv() {
+            Ok(Command::Write(job)) => batch.push(job),
+            Ok(Command::Stop) => return true,
+            Err(_) => break,
+        }
+    }
+    false
+}
