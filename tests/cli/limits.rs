@@ -11,19 +11,19 @@ const PAGE: &str = include_str!("../../docs/limits.md");
 const LIMITS: &str = r#"
     request line and headers | 32 KiB → 431 | server/connection.rs | HEAD_BYTES: usize = 32 * 1024;
     headers | 100 → 431 | server/connection.rs | http1::Builder::new()
-    body | 64 KiB → 413 | http/input.rs | MAX_BODY: usize = 64 * 1024;
+    body | 64 KiB → 413 | api/input/query_and_body.rs | MAX_BODY: usize = 64 * 1024;
     body with its chunked coding | 1 MiB → 400 | server/deadlines.rs | ARRIVING: usize = 1 << 20;
-    codings in `Accept-Encoding`, fields of a form | 64 → ignored | http/accept_encoding.rs | CODINGS: usize = 64;
-    form of the console | 128 KiB → 413 | console/form.rs | SIZE: usize = 128 * 1024;
+    codings in `Accept-Encoding`, fields of a form | 64 → ignored | api/documents/accept_encoding.rs | CODINGS: usize = 64;
+    form of the console | 128 KiB → 413 | console/form/submission.rs | SIZE: usize = 128 * 1024;
     items per page (`limit`) | 100, by default 20 | domain/page.rs | MAX: u8 = 100;
-    texts on a page of messages | 256 KiB → the page ends | store/messages.rs | PAGE_BYTES: usize = 256 * 1024;
+    texts on a page of messages | 256 KiB → the page ends | store/messages/mod.rs | PAGE_BYTES: usize = 256 * 1024;
     animal's name | 255 characters | domain/pet.rs | MAX_CHARACTERS: usize = 255;
     message | 10,000 characters | domain/message.rs | MAX_CHARACTERS: usize = 10_000;
     e-mail address | 254 characters | domain/account.rs | .count() > 254
     name of an API key | 100 characters | domain/api_key.rs | check_text(&name, 100, &[])
     `Idempotency-Key` | 255 characters | domain/idempotency.rs | MAX_CHARACTERS: usize = 255;
-    `X-Request-Id` | 128 characters → replaced by a new one | http/request_id.rs | (1..=128)
-    `Prefer` stored with a key | 255 bytes | http/preferences.rs | LENGTH: usize = 255;
+    `X-Request-Id` | 128 characters → replaced by a new one | api/request_id.rs | (1..=128)
+    `Prefer` stored with a key | 255 bytes | api/prefer/preferences.rs | LENGTH: usize = 255;
     requests per account | `rate-limit`, by default none → 429 | config/mod.rs | rate_limit: Option<RateLimit>
     headers, from their first byte | 10 s → 408 | server/limits.rs | head: Duration::from_secs(10),
     request, from its first byte | 30 s → 408 | server/limits.rs | request: Duration::from_secs(30),
@@ -34,15 +34,15 @@ const LIMITS: &str = r#"
     wait for another program that writes to SQLite | 5 s → 503 |
         store/sqlite/mod.rs | busy_timeout: Duration::from_secs(5),
     operation on PostgreSQL | `database-timeout`, by default 1.8 s → 503 |
-        store/postgres/limits.rs | Self(Duration::from_millis(1_800))
+        store/postgres/connect/limits.rs | Self(Duration::from_millis(1_800))
     stored response of an `Idempotency-Key` | 24 h |
         domain/idempotency.rs | RETENTION: Duration = Duration::from_hours(24);
     unused session of the console | 2 h | domain/session.rs | IDLE: Duration = Duration::from_hours(2);
     session of the console | 12 h | domain/session.rs | ABSOLUTE: Duration = Duration::from_hours(12);
     revoked key on SQLite, and on PostgreSQL if a notification is lost | 250 ms |
-        http/api_key_cache.rs | WATCH: Duration = Duration::from_millis(250);
+        api/admission/keys.rs | WATCH: Duration = Duration::from_millis(250);
     file that is read at the start, and the database in `config check` | 5 s → error |
-        regular_file.rs | START_TIMEOUT: Duration = Duration::from_secs(5);
+        net/regular_file.rs | START_TIMEOUT: Duration = Duration::from_secs(5);
     requests in flight at a stop | 30 s, after `drain-delay` → closed |
         server/mod.rs | DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
     connections of clients | `max-connections`, by default 65,536 file descriptors less a reserve → 503, with TLS closed |
@@ -51,32 +51,32 @@ const LIMITS: &str = r#"
     rejected connections per listener and second | 1,500 | server/load_shedding.rs | REJECTIONS_PER_SECOND: u32 = 1_500;
     unsent response of a connection, in the kernel | 128 KiB | server/mod.rs | UNSENT_BYTES: u32 = 128 * 1024;
     waiting writes, on PostgreSQL of each kind | 4,096 → 503 | store/sqlite/mod.rs | queue: 4_096,
-    waiting reads on PostgreSQL | 4,096 → 503 | store/postgres/settings.rs | queue: 4_096,
+    waiting reads on PostgreSQL | 4,096 → 503 | store/postgres/connect/settings.rs | queue: 4_096,
     write-ahead log of SQLite | 963 MiB before a batch → writes get 503 | store/sqlite/mod.rs | wal_pages: 245_000,
     write-ahead log during a backup | 512 MiB → the backup fails |
         store/sqlite/backup.rs | LONGEST_LOG: u64 = 512 << 20;
     waiting log lines | 4 MiB → dropped | telemetry/log/stderr.rs | QUEUE_BYTES: usize = 4 * 1024 * 1024;
-    cached API keys | 100,000 | http/api_key_cache.rs | REMEMBERED: usize = 100_000;
-    cached pages on SQLite | 8 MiB | http/page_cache.rs | CAPACITY: u64 = 8 << 20;
+    cached API keys | 100,000 | api/admission/keys.rs | REMEMBERED: usize = 100_000;
+    cached pages on SQLite | 8 MiB | api/cache/pages.rs | CAPACITY: u64 = 8 << 20;
     cache of SQLite for writes | 8 MiB | store/sqlite/open.rs | "cache_size", -8_192
     cache of each reader of SQLite, one more than cores | 16 MiB | store/sqlite/readers.rs | "cache_size", -16_384
-    listed requests of an account | 100, of ended keys 20 | http/account_requests.rs | REQUESTS: usize = 100;
-    memory of listed requests | 1 MiB per account | http/account_requests.rs | OF_ACCOUNT: usize = 1024 * 1024;
-    memory of all listed requests | 16 MiB | http/account_requests.rs | OF_ALL: usize = 16 * 1024 * 1024;
-    keys whose simulated requests are counted | 10,000 | http/simulator.rs | COUNTERS: usize = 10_000;
+    listed requests of an account | 100, of ended keys 20 | api/recorder/recent.rs | REQUESTS: usize = 100;
+    memory of listed requests | 1 MiB per account | api/recorder/recent.rs | OF_ACCOUNT: usize = 1024 * 1024;
+    memory of all listed requests | 16 MiB | api/recorder/recent.rs | OF_ALL: usize = 16 * 1024 * 1024;
+    keys whose simulated requests are counted | 10,000 | api/prefer/request_numbers.rs | COUNTERS: usize = 10_000;
     attempts per account, or per session | 10, then one a minute → 429 |
-        console/throttle.rs | PER_ACCOUNT: TokenBucket = TokenBucket { capacity: 10, refill: 60_000 };
+        console/session/throttle.rs | PER_ACCOUNT: TokenBucket = TokenBucket { capacity: 10, refill: 60_000 };
     attempts per network address or IPv6 /64 | 30, then one every 20 s → 429 |
-        console/throttle.rs | PER_ADDRESS: TokenBucket = TokenBucket { capacity: 30, refill: 20_000 };
-    remembered addresses, accounts and sessions | 20,000 | console/throttle.rs | REMEMBERED: usize = 20_000;
+        console/session/throttle.rs | PER_ADDRESS: TokenBucket = TokenBucket { capacity: 30, refill: 20_000 };
+    remembered addresses, accounts and sessions | 20,000 | console/session/throttle.rs | REMEMBERED: usize = 20_000;
     new keys of an account in the console | 60, then one every 10 s → 429 |
-        console/throttle.rs | NEW_KEYS: TokenBucket = TokenBucket { capacity: 60, refill: 10_000 };
-    hashes that wait or run | 32 → 503 | console/password_hasher.rs | PLACES: usize = 32;
+        console/session/throttle.rs | NEW_KEYS: TokenBucket = TokenBucket { capacity: 60, refill: 10_000 };
+    hashes that wait or run | 32 → 503 | console/session/password_hasher.rs | PLACES: usize = 32;
     requests to a web server at once | 16 | relay/deliveries.rs | AT_ONCE: usize = 16;
     requests with messages of one account at once, while others have messages | 8; 1 after a failure |
         relay/deliveries.rs | AT_ONCE_OF_ACCOUNT: usize = AT_ONCE / 2;
     response of a web server that is read | 64 KiB of head, 8 KiB of body → the connection is closed |
-        http_client.rs | MAX_HEAD: u64 = 64 << 10;
+        net/http_client.rs | MAX_HEAD: u64 = 64 << 10;
     response of a web server | 10 s → counts as a failure |
         relay/endpoint.rs | TIMEOUT: Duration = Duration::from_secs(10);
     pause of a web server | 5 min |
@@ -89,7 +89,7 @@ const LIMITS: &str = r#"
     delayed messages of one account | 256 → the account is paused for 1 s to 2 s |
         relay/delays.rs | ACCOUNT_CAPACITY: usize = 256;
     relay that hangs or is cut off (PostgreSQL) | 30 s → another process relays |
-        store/postgres/outbox.rs | SET idle_session_timeout = '30s'
+        store/messages/postgres_outbox.rs | SET idle_session_timeout = '30s'
 "#;
 
 #[test]
