@@ -7,38 +7,21 @@ use argon2::{Algorithm, Argon2, Block, Params, PasswordHash, Version};
 use unicode_normalization::UnicodeNormalization;
 
 use super::random::push_random;
-use super::{Invalid, Secret, Timestamp};
+use super::{Invalid, Secret, Timestamp, names};
 
 /// Id of an account, unique within its database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AccountId(pub i64);
 
-/// The role of an account. The numbers are those in both databases.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Role {
-    /// Places orders, and sees and cancels its own.
-    #[default]
-    Customer = 0,
-    /// Sees and changes all orders.
-    Staff = 1,
-}
-
-impl Role {
-    pub const ALL: [Self; 2] = [Self::Customer, Self::Staff];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Customer => "customer",
-            Self::Staff => "staff",
-        }
-    }
-
-    pub const fn code(self) -> i16 {
-        self as i16
-    }
-
-    pub fn from_code(code: i64) -> Option<Self> {
-        Self::ALL.into_iter().find(|role| i64::from(role.code()) == code)
+names! {
+    /// The role of an account. The databases store the codes.
+    #[derive(Default)]
+    pub enum Role {
+        /// Places orders, and sees and cancels its own.
+        #[default]
+        Customer = "customer",
+        /// Sees and changes all orders.
+        Staff = "staff",
     }
 }
 

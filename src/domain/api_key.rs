@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 
 use super::random::{BASE62, push_random};
 use super::{
-    AccountId, Deployment, Direction, Email, Invalid, PageLimit, PageQuery, Role, Secret, Timestamp, check_text,
+    AccountId, Deployment, Direction, Email, Invalid, PageLimit, PageQuery, Role, Secret, Timestamp, check_text, names,
 };
 
 const PREFIX: usize = "pet_live_".len();
@@ -147,33 +147,12 @@ pub struct KeyGrant {
     pub prefer: Option<String>,
 }
 
-/// State of a key. Only active keys work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KeyState {
-    Active,
-    Expired,
-    Revoked,
-}
-
-impl KeyState {
-    pub const ALL: [Self; 3] = [Self::Active, Self::Expired, Self::Revoked];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Active => "active",
-            Self::Expired => "expired",
-            Self::Revoked => "revoked",
-        }
-    }
-
-    pub fn parse(text: &str) -> Result<Self, Invalid> {
-        let found = Self::ALL.into_iter().find(|state| state.as_str() == text);
-        found.ok_or_else(|| Invalid("must be one of active, expired and revoked".into()))
-    }
-
-    /// Returns the number by which queries of the database select keys.
-    pub const fn code(self) -> i16 {
-        self as i16
+names! {
+    /// State of a key. Only active keys work. Queries of the database select by the code.
+    pub enum KeyState {
+        Active = "active",
+        Expired = "expired",
+        Revoked = "revoked",
     }
 }
 

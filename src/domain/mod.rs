@@ -5,6 +5,7 @@ pub mod api_key;
 pub mod audit;
 pub mod idempotency;
 pub mod message;
+mod names;
 pub mod order;
 pub mod outbox;
 pub mod page;
@@ -21,6 +22,7 @@ pub use api_key::{ApiKey, KeyHash, KeyId, KeyRecord};
 pub use audit::{Action, Actor, AuditEntry, AuditQuery};
 pub use idempotency::{IdempotencyKey, KeyedRequest};
 pub use message::{Message, MessageId, MessageIds, MessageText};
+pub(crate) use names::names;
 pub use order::{NewOrder, Order, OrderClerk, OrderQuery, OrderStatus, OrderTransition, Transition};
 pub use outbox::{MessageQuery, MessageRecord, MessageState, TrackedMessage};
 pub use page::{Direction, PageLimit, PageQuery};
@@ -32,25 +34,11 @@ pub use session::{Session, SessionHash, SessionToken};
 pub use time::Timestamp;
 pub use token_bucket::{Taken, TokenBucket};
 
-/// Purpose of a database and of the API keys in it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Deployment {
-    Production,
-    Staging,
-}
-
-impl Deployment {
-    pub const ALL: [Self; 2] = [Self::Production, Self::Staging];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Production => "production",
-            Self::Staging => "staging",
-        }
-    }
-
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|deployment| deployment.as_str() == text)
+names! {
+    /// Purpose of a database and of the API keys in it.
+    pub enum Deployment {
+        Production = "production",
+        Staging = "staging",
     }
 }
 

@@ -1,30 +1,30 @@
 //! Orders of animals, and the transitions between their statuses.
 
-use super::{AccountId, Actor, Invalid, PageQuery, PetStatus, Timestamp};
+use super::{AccountId, Actor, PageQuery, PetStatus, Timestamp, names};
 
-/// The numbers are those in both databases.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum OrderStatus {
-    Placed = 0,
-    Approved = 1,
-    Delivered = 2,
-    Cancelled = 3,
+names! {
+    /// The databases store the codes.
+    pub enum OrderStatus {
+        Placed = "placed",
+        Approved = "approved",
+        Delivered = "delivered",
+        Cancelled = "cancelled",
+    }
 }
 
-/// A change of an order's status.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transition {
-    Approve,
-    Deliver,
-    Cancel,
+names! {
+    /// A change of an order's status. The name is the last segment of the operation's path.
+    pub enum Transition {
+        Approve = "approve",
+        Deliver = "deliver",
+        Cancel = "cancel",
+    }
 }
 
 use OrderStatus::{Approved, Cancelled, Delivered, Placed};
 use Transition::{Approve, Cancel, Deliver};
 
 impl Transition {
-    pub const ALL: [Self; 3] = [Approve, Deliver, Cancel];
-
     /// The statuses that the transition starts from, and the status that it leads to.
     pub const fn rule(self) -> (&'static [OrderStatus], OrderStatus) {
         match self {
@@ -39,24 +39,9 @@ impl Transition {
         let (from, to) = self.rule();
         from.contains(&status).then_some(to)
     }
-
-    /// The last segment of the operation's path.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Approve => "approve",
-            Deliver => "deliver",
-            Cancel => "cancel",
-        }
-    }
-
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|transition| transition.as_str() == text)
-    }
 }
 
 impl OrderStatus {
-    pub const ALL: [Self; 4] = [Placed, Approved, Delivered, Cancelled];
-
     /// The status of the ordered animal. Only an available animal can be ordered.
     pub const fn pet(self) -> PetStatus {
         match self {
@@ -64,31 +49,6 @@ impl OrderStatus {
             Delivered => PetStatus::Sold,
             Cancelled => PetStatus::Available,
         }
-    }
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Placed => "placed",
-            Approved => "approved",
-            Delivered => "delivered",
-            Cancelled => "cancelled",
-        }
-    }
-
-    pub const fn code(self) -> i16 {
-        self as i16
-    }
-
-    pub fn from_code(code: i64) -> Option<Self> {
-        Self::ALL.into_iter().find(|status| i64::from(status.code()) == code)
-    }
-
-    /// Parses a lower-case status.
-    pub fn parse(text: &str) -> Result<Self, Invalid> {
-        Self::ALL
-            .into_iter()
-            .find(|status| status.as_str() == text)
-            .ok_or_else(|| Invalid("must be one of placed, approved, delivered, cancelled".into()))
     }
 }
 

@@ -1,6 +1,6 @@
 //! The message outbox. A message is queued until the web server of the relay has acknowledged it; then it is sent.
 
-use super::{AccountId, Email, Message, Timestamp};
+use super::{AccountId, Email, Message, Timestamp, names};
 
 /// A message with its account's address and its delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,21 +14,11 @@ pub struct MessageRecord {
 /// A message and the time at which it was acknowledged. `None` while the message is queued.
 pub type TrackedMessage = (Message, Option<Timestamp>);
 
-/// State of a message in the outbox.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MessageState {
-    Waiting,
-    Sent,
-}
-
-impl MessageState {
-    pub const ALL: [Self; 2] = [Self::Waiting, Self::Sent];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Waiting => "waiting",
-            Self::Sent => "sent",
-        }
+names! {
+    /// State of a message in the outbox.
+    pub enum MessageState {
+        Waiting = "waiting",
+        Sent = "sent",
     }
 }
 

@@ -2,41 +2,14 @@
 
 use std::borrow::Cow;
 
-use super::{Invalid, PageQuery, check_text};
+use super::{Invalid, PageQuery, check_text, names};
 
-/// Availability of an animal. The numbers are those in both databases.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum PetStatus {
-    Available = 0,
-    Pending = 1,
-    Sold = 2,
-}
-
-impl PetStatus {
-    pub const ALL: [Self; 3] = [Self::Available, Self::Pending, Self::Sold];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Available => "available",
-            Self::Pending => "pending",
-            Self::Sold => "sold",
-        }
-    }
-
-    pub const fn code(self) -> i16 {
-        self as i16
-    }
-
-    pub fn from_code(code: i64) -> Option<Self> {
-        Self::ALL.into_iter().find(|status| i64::from(status.code()) == code)
-    }
-
-    /// Parses the lower-case name of a status, as the API writes it.
-    pub fn parse(text: &str) -> Result<Self, Invalid> {
-        Self::ALL
-            .into_iter()
-            .find(|status| status.as_str() == text)
-            .ok_or_else(|| Invalid("must be one of available, pending, sold".into()))
+names! {
+    /// Availability of an animal. The databases store the codes.
+    pub enum PetStatus {
+        Available = "available",
+        Pending = "pending",
+        Sold = "sold",
     }
 }
 

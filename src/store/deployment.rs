@@ -20,7 +20,7 @@ pub fn id(stored: Option<String>) -> String {
 pub fn check(stored: Option<&str>, expected: Option<Deployment>) -> Result<Deployment> {
     let stored = stored.ok_or_else(|| StoreError::Failed("the database was never completed".into()))?;
     let stored = Deployment::parse(stored)
-        .ok_or_else(|| StoreError::Failed(format!("the database's deployment is {stored:?}, which is unknown")))?;
+        .map_err(|_| StoreError::Failed(format!("the database's deployment is {stored:?}, which is unknown")))?;
     match expected {
         Some(expected) if expected != stored => {
             Err(StoreError::Failed(format!("the database is a {stored} one and cannot be opened as {expected}")))

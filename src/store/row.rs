@@ -3,6 +3,13 @@
 //! A statement that both databases share numbers its parameters in the order of their first use, because SQLite numbers
 //! `$1` and `$2` that way.
 
+use std::error::Error;
+
+use rusqlite::types::{FromSqlError, FromSqlResult, ValueRef};
+use tokio_postgres::types::{Type, accepts};
+
+use crate::domain::{Email, Invalid, MessageId, MessageText, OrderStatus, PetStatus, Role, Timestamp};
+
 /// A row of SQLite or PostgreSQL.
 pub trait Row {
     type Error;
@@ -37,3 +44,31 @@ impl Row for tokio_postgres::Row {
         self.try_get(index)
     }
 }
+
+/// Makes a type readable from a column of either database, of which both drivers read a `$raw`. A function cannot
+/// implement the traits of two other crates.
+macro_rules! column {
+    ($type:ident, $kind:ident, $raw:ty, $decode:expr) => {
+        impl rusqlite::types::FromSql for $type {
+            fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+                $decode(<$raw as rusqlite::types::FromSql>::column_result(value)?).map_err(FromSqlError::other)
+            }
+        }
+
+        impl tokio_postgres::types::FromSql<'_> for $type {
+            fn from_sql(kind: &Type, raw: &[u8]) -> Result<Self, Box<dyn Error + Sync + Send>> {
+                $decode(<$raw as tokio_postgres::types::FromSql>::from_sql(kind, raw)?).map_err(Into::into)
+            }
+
+            accepts!($kind);
+        }
+    };
+}
+
+column!(Timestamp, INT8, i64, |time| Ok::<_, Invalid>(Self::from_milliseconds(time)));
+column!(PetStatus, INT2, i16, Self::from_code);
+column!(Role, INT2, i16, Self::from_code);
+column!(OrderStatus, INT2, i16, Self::from_code);
+column!(MessageId, UUID, uuid::Uuid, |id: uuid::Uuid| Ok::<_, Invalid>(Self::from_bytes(id.into_bytes())));
+column!(Email, TEXT, String, |address: String| Self::parse(&address));
+column!(MessageText, TEXT, String, Self::parse);

@@ -62,7 +62,7 @@ fn orders(conn: &Connection, ledger: &Ledger) -> Checked {
         let Some((account, pet, tag, status)) = found.get(id) else { return Err(format!("order {id} is lost")) };
         let is_same = (*account, *pet, *tag) == (known.account.0, known.pet, known.tag);
         expect(is_same, || format!("order {id} is another one"))?;
-        let status = OrderStatus::from_code(*status).expect("a status");
+        let status = OrderStatus::from_code(i16::try_from(*status).expect("a code")).expect("a status");
         expect(can_follow(status, known.status), || format!("order {id} was {:?}, is {status:?}", known.status))?;
     }
     Ok(())

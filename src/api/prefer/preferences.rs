@@ -11,7 +11,7 @@ use super::header::Prefer;
 use crate::api::error::Code;
 use crate::api::input::query_and_body::{abridge, integer};
 use crate::api::operations::Operation;
-use crate::domain::{Deployment, Invalid, Timestamp};
+use crate::domain::{Deployment, Invalid, Timestamp, names};
 
 /// Statuses that a proxy in front of the service sends, which the OpenAPI document does not list.
 pub const OF_PROXIES: [StatusCode; 2] = [StatusCode::BAD_GATEWAY, StatusCode::GATEWAY_TIMEOUT];
@@ -42,18 +42,14 @@ pub enum Preference {
     Strict(bool),
 }
 
-/// The part of an exchange that is lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dropped {
-    Request,
-    Response,
-    /// The second half of the response's body.
-    Body,
-}
-
-impl Dropped {
-    const ALL: [(Self, &'static str); 3] =
-        [(Self::Request, "request"), (Self::Response, "response"), (Self::Body, "body")];
+names! {
+    /// The part of an exchange that is lost.
+    pub enum Dropped {
+        Request = "request",
+        Response = "response",
+        /// The second half of the response's body.
+        Body = "body",
+    }
 }
 
 impl Preference {
@@ -67,10 +63,7 @@ impl Preference {
                 (code.map(Self::Error), "an error code of the API")
             }
             "delay" => (number(1..=30_000).map(Self::Delay), "1 to 30000 (milliseconds)"),
-            "drop" => {
-                let dropped = Dropped::ALL.into_iter().find(|(_, name)| *name == value);
-                (dropped.map(|(dropped, _)| Self::Drop(dropped)), "request, response or body")
-            }
+            "drop" => (Dropped::parse(value).ok().map(Self::Drop), "request, response or body"),
             "pace" => (number(1..=10_000).map(Self::Pace), "1 to 10000 (bytes per second)"),
             "date" => (date(value).map(Self::Date), "a date such as 2030-12-05, today or later"),
             "rate" => (share(value).map(Self::Rate), "0 to 1, such as 0.1"),
@@ -96,10 +89,7 @@ impl fmt::Display for Preference {
             Self::Code(status) => write!(f, "code={}", status.as_str()),
             Self::Error(code) => write!(f, "error={}", code.as_str()),
             Self::Delay(milliseconds) => write!(f, "delay={milliseconds}"),
-            Self::Drop(dropped) => {
-                let name = Dropped::ALL.into_iter().find(|(one, _)| one == dropped).map_or("", |(_, name)| name);
-                write!(f, "drop={name}")
-            }
+            Self::Drop(dropped) => write!(f, "drop={}", dropped.as_str()),
             Self::Pace(bytes) => write!(f, "pace={bytes}"),
             Self::Date(day) => write!(f, "date={day}"),
             Self::Rate(share) => write!(f, "rate={share}"),

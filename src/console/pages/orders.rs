@@ -123,7 +123,7 @@ pub async fn step(
     Path((id, step)): Path<(String, String)>,
     fields: Form,
 ) -> Result<Response, PageError> {
-    let (Some(id), Some(step)) = (integer(&id), Transition::parse(&step)) else {
+    let (Some(id), Ok(step)) = (integer(&id), Transition::parse(&step)) else {
         return Err(PageError::not_found("There is no page at this address."));
     };
     let key = RequestKey::of(&fields);

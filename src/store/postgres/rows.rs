@@ -1,15 +1,13 @@
 //! Reading rows.
 
-use std::error::Error;
 use std::time::Duration;
 
 use tokio_postgres::Row;
-use tokio_postgres::types::{FromSql, ToSql, Type, accepts};
-use uuid::Uuid;
+use tokio_postgres::types::ToSql;
 
 use super::connect::connection::Connection;
 use super::error::within;
-use crate::domain::{Email, MessageId, MessageText, OrderStatus, PageLimit, PetStatus, Role, Timestamp};
+use crate::domain::PageLimit;
 use crate::store::row::FromRow;
 use crate::store::{Result, StoreError};
 
@@ -46,63 +44,4 @@ pub fn only(rows: &[Row]) -> Result<&Row> {
 /// Reads the first column, a number that is not negative, such as a count.
 pub fn count(row: &Row) -> Result<u64> {
     Ok(row.try_get::<_, i64>(0)?.unsigned_abs())
-}
-
-impl FromSql<'_> for Timestamp {
-    fn from_sql(kind: &Type, raw: &[u8]) -> std::result::Result<Self, Box<dyn Error + Sync + Send>> {
-        i64::from_sql(kind, raw).map(Self::from_milliseconds)
-    }
-
-    accepts!(INT8);
-}
-
-impl FromSql<'_> for PetStatus {
-    fn from_sql(kind: &Type, raw: &[u8]) -> std::result::Result<Self, Box<dyn Error + Sync + Send>> {
-        let code = i16::from_sql(kind, raw)?;
-        Self::from_code(code.into()).ok_or_else(|| format!("an animal's status is {code}").into())
-    }
-
-    accepts!(INT2);
-}
-
-impl FromSql<'_> for Role {
-    fn from_sql(kind: &Type, raw: &[u8]) -> std::result::Result<Self, Box<dyn Error + Sync + Send>> {
-        let code = i16::from_sql(kind, raw)?;
-        Self::from_code(code.into()).ok_or_else(|| format!("an account's role is {code}").into())
-    }
-
-    accepts!(INT2);
-}
-
-impl FromSql<'_> for OrderStatus {
-    fn from_sql(kind: &Type, raw: &[u8]) -> std::result::Result<Self, Box<dyn Error + Sync + Send>> {
-        let code = i16::from_sql(kind, raw)?;
-        Self::from_code(code.into()).ok_or_else(|| format!("an order's status is {code}").into())
-    }
-
-    accepts!(INT2);
-}
-
-impl FromSql<'_> for MessageId {
-    fn from_sql(kind: &Type, raw: &[u8]) -> std::result::Result<Self, Box<dyn Error + Sync + Send>> {
-        Uuid::from_sql(kind, raw).map(|id| Self::from_bytes(id.into_bytes()))
-    }
-
-    accepts!(UUID);
-}
-
-impl FromSql<'_> for Email {
-    fn from_sql(kind: &Type, raw: &[u8]) -> std::result::Result<Self, Box<dyn Error + Sync + Send>> {
-        Ok(Self::parse(<&str>::from_sql(kind, raw)?)?)
-    }
-
-    accepts!(TEXT);
-}
-
-impl FromSql<'_> for MessageText {
-    fn from_sql(kind: &Type, raw: &[u8]) -> std::result::Result<Self, Box<dyn Error + Sync + Send>> {
-        Ok(Self::parse(String::from_sql(kind, raw)?)?)
-    }
-
-    accepts!(TEXT);
 }

@@ -1,9 +1,8 @@
 //! Reading rows.
 
-use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Params, Row};
 
-use crate::domain::{Email, MessageId, MessageText, OrderStatus, PageLimit, PetStatus, Role, Timestamp};
+use crate::domain::PageLimit;
 use crate::store::Result;
 use crate::store::row::FromRow;
 
@@ -53,49 +52,4 @@ pub fn page(
 /// Runs a query for a single number that is not negative, such as a count.
 pub fn count(conn: &Connection, sql: &str, params: impl Params) -> Result<u64> {
     Ok(conn.prepare_cached(sql)?.query_row(params, |row| row.get::<_, i64>(0))?.unsigned_abs())
-}
-
-impl FromSql for Timestamp {
-    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
-        i64::column_result(value).map(Self::from_milliseconds)
-    }
-}
-
-impl FromSql for PetStatus {
-    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
-        let code = i64::column_result(value)?;
-        Self::from_code(code).ok_or(FromSqlError::OutOfRange(code))
-    }
-}
-
-impl FromSql for OrderStatus {
-    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
-        let code = i64::column_result(value)?;
-        Self::from_code(code).ok_or(FromSqlError::OutOfRange(code))
-    }
-}
-
-impl FromSql for Role {
-    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
-        let code = i64::column_result(value)?;
-        Self::from_code(code).ok_or(FromSqlError::OutOfRange(code))
-    }
-}
-
-impl FromSql for MessageId {
-    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
-        <[u8; 16]>::column_result(value).map(Self::from_bytes)
-    }
-}
-
-impl FromSql for Email {
-    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
-        Self::parse(value.as_str()?).map_err(FromSqlError::other)
-    }
-}
-
-impl FromSql for MessageText {
-    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
-        Self::parse(String::column_result(value)?).map_err(FromSqlError::other)
-    }
 }
