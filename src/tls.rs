@@ -64,6 +64,11 @@ impl Authorities {
         let (usable, _) = roots.add_parsable_certificates(certificates.iter().cloned());
         (usable > 0).then_some(Self { roots, certificates })
     }
+
+    /// Parses the certificates of a PEM file. Fails if none is usable. Errors name `file`.
+    pub fn of_pem(pem: &[u8], file: impl Display) -> Result<Self, String> {
+        Self::new(certificates(pem, &file)?).ok_or_else(|| format!("{file} has no usable certificate"))
+    }
 }
 
 /// Returns the operating system's authorities, or those of the file that `SSL_CERT_FILE` names. Fails if there are none. May
@@ -72,6 +77,15 @@ pub fn system_authorities() -> Result<Authorities, String> {
     let certificates = rustls_native_certs::load_native_certs().certs;
     Authorities::new(certificates)
         .ok_or_else(|| "the system has no certificate authorities: install ca-certificates".into())
+}
+
+/// Returns a [`connector`] that trusts the authorities in `file`, or else the operating system's. For the start of the
+/// process, because it may block.
+#[cfg(feature = "otlp")]
+pub fn connector_at_start(file: Option<String>, protocols: &[&[u8]]) -> Result<TlsConnector, String> {
+    let Some(file) = file else { return connector(system_authorities()?, protocols) };
+    let pem = crate::net::regular_file::read_at_start(file.as_ref()).map_err(|error| format!("{file}: {error}"))?;
+    connector(Authorities::of_pem(&pem, &file)?, protocols)
 }
 
 /// Returns a [`connector`] that trusts the operating system's authorities.

@@ -3,19 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::http::uri::Scheme;
 use tokio::task::JoinHandle;
 
 use super::App;
 use super::backup_schedule::{Backups, Schedule};
 use super::expiry::delete_expired;
 use crate::api::Api;
-use crate::config::{Addresses, ServiceSettings};
+use crate::config::ServiceSettings;
 use crate::relay::{self, Endpoint, Relay};
 use crate::runtime::clock::Clock;
 use crate::server::Tls;
 use crate::store::Store;
-use crate::telemetry::traces::{self, Exporting, Tracer};
+use crate::telemetry::traces;
 
 /// Starts the jobs that a serving process needs. They run until they are aborted.
 pub fn start(app: &App, tls: Option<Tls>) -> JoinHandle<()> {
@@ -49,12 +48,12 @@ pub async fn delete_old_audit(api: Arc<Api>, retention: Duration) {
 }
 
 /// Starts the export of traces if the environment names an OpenTelemetry collector.
-pub fn start_traces(addresses: &Addresses, store: &Store) -> Option<(Tracer, Exporting)> {
-    let warn = |warning: &str| tracing::warn!("{warning}");
-    let settings =
-        traces::Settings::read(|name| super::variable(name)?.into_string().ok(), store.deployment().as_str(), warn)?;
-    let started = traces::start(settings, addresses.scheme == Scheme::HTTPS);
-    started.inspect_err(|why| tracing::warn!(why, "cannot export traces")).ok()
+pub fn start_traces(store: &Store) {
+    if let Some(collector) = traces::collector(|name| super::variable(name)?.into_string().ok())
+        && let Err(why) = traces::start(&collector, store.deployment().as_str())
+    {
+        tracing::warn!(%why, "cannot export traces");
+    }
 }
 
 /// Starts scheduled backups if they are configured.

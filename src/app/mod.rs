@@ -26,7 +26,6 @@ use crate::relay::{Endpoint, Relay};
 use crate::runtime::clock::Clock;
 use crate::server::{self, Access, Limits, Stop, Tls};
 use crate::store::Store;
-use crate::telemetry::traces::Exporting;
 use backup_schedule::Backups;
 pub use listeners::Sockets;
 use shutdown::{LogLevelSignals, Signals};
@@ -114,7 +113,6 @@ pub struct Started {
     limits: Limits,
     signals: Signals,
     log_level: LogLevelSignals,
-    traces: Option<Exporting>,
     backups: Option<Backups>,
     relay: Option<Relay>,
     audit_retention: Duration,
@@ -165,14 +163,14 @@ pub async fn start(
     ready(&addresses, operations).await?;
     let backups = background::start_backups(settings, &store)?;
     let relay = background::start_relay(endpoint, settings, &app.api)?;
-    let (tracer, traces) = background::start_traces(&addresses, &store).unzip();
+    background::start_traces(&store);
     let listeners = sockets
         .serving(&app)
         .into_iter()
-        .map(|(socket, service, access)| (socket, service.observed(settings.log_requests, tracer.as_ref()), access));
+        .map(|(socket, service, access)| (socket, service.observed(settings.log_requests), access));
     let listeners = listeners.collect();
     let (limits, audit_retention) = (limits(settings), settings.audit_retention);
-    Ok(Started { app, listeners, tls, limits, signals, log_level, traces, backups, relay, audit_retention })
+    Ok(Started { app, listeners, tls, limits, signals, log_level, backups, relay, audit_retention })
 }
 
 impl Started {
@@ -186,8 +184,7 @@ impl Started {
     ///
     /// `petstore serve` runs it on a thread other than the workers', because a disk that does not respond blocks those.
     pub async fn serve(self) -> Result<()> {
-        let Self { app, listeners, tls, limits, mut signals, log_level, traces, backups, relay, audit_retention } =
-            self;
+        let Self { app, listeners, tls, limits, mut signals, log_level, backups, relay, audit_retention } = self;
         tokio::spawn(log_level.follow());
         let listeners = listeners.into_iter().map(|(socket, service, access)| {
             let socket = match access {
@@ -205,7 +202,7 @@ impl Started {
         systemd::notify(systemd::READY);
         let ended = shutdown::until_stopped(server, &api, &stop, &mut signals).await;
         retention.abort();
-        shutdown::finish(traces, backups, relay, &api, &mut signals).await;
+        shutdown::finish(backups, relay, &api, &mut signals).await;
         ended
     }
 }

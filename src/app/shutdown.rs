@@ -15,8 +15,7 @@ use super::systemd;
 use crate::api::Api;
 use crate::relay::Relay;
 use crate::server::Stop;
-use crate::telemetry;
-use crate::telemetry::traces::Exporting;
+use crate::telemetry::{self, traces};
 
 /// Maximum time for the responses to waiting requests after the store has failed.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
@@ -103,18 +102,10 @@ pub async fn until_stopped(
 }
 
 /// Ends everything but the server, each part in its own time. A signal ends the wait for the current part.
-pub async fn finish(
-    traces: Option<Exporting>,
-    backups: Option<Backups>,
-    relay: Option<Relay>,
-    api: &Api,
-    signals: &mut Signals,
-) {
-    if let Some(traces) = traces {
-        tokio::select! {
-            () = traces.flush() => {}
-            () = signals.next() => {}
-        }
+pub async fn finish(backups: Option<Backups>, relay: Option<Relay>, api: &Api, signals: &mut Signals) {
+    tokio::select! {
+        () = traces::flush() => {}
+        () = signals.next() => {}
     }
     if let Some(backups) = backups {
         tokio::select! {

@@ -4,9 +4,9 @@
 //! is used again, so that a request is not repeated because of a response that breaks the protocol.
 
 use std::future::poll_fn;
-use std::io;
 use std::pin::Pin;
 use std::time::Duration;
+use std::{fmt, io};
 
 use axum::http::uri::{PathAndQuery, Uri};
 use axum::http::{HeaderMap, StatusCode};
@@ -41,6 +41,12 @@ pub struct Client {
     /// `None` for `http`.
     tls: Option<TlsConnector>,
     idle: Mutex<Vec<Connection>>,
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("authority", &self.authority).finish_non_exhaustive()
+    }
 }
 
 struct Connection {

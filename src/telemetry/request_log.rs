@@ -22,13 +22,14 @@ pub struct RequestLogEntry {
     /// `None` if the request has no `User-Agent`, or one that is not visible ASCII.
     user_agent: Option<String>,
     /// The trace in which the request is recorded: its caller's, or one that begins with it.
-    pub trace_id: Option<TraceId>,
+    trace_id: Option<TraceId>,
     pub simulated: bool,
 }
 
 impl RequestLogEntry {
-    /// `client_address` is the address of the client itself, not that of a trusted proxy.
-    pub fn of(request: &Parts, client_address: IpAddr) -> Self {
+    /// `client_address` is the address of the client itself, not that of a trusted proxy. `recorded` is the trace of the
+    /// request's span, if it has one.
+    pub fn of(request: &Parts, client_address: IpAddr, recorded: Option<TraceId>) -> Self {
         let user_agent = request.headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok());
         Self {
             method: request.method.clone(),
@@ -37,7 +38,7 @@ impl RequestLogEntry {
             // IPv4 clients of a listener for IPv6 have mapped addresses.
             client_address: client_address.to_canonical(),
             user_agent: user_agent.map(|agent| agent[..agent.len().min(USER_AGENT_LENGTH)].to_owned()),
-            trace_id: TraceParent::of(&request.headers).map(|parent| parent.trace),
+            trace_id: recorded.or_else(|| TraceParent::of(&request.headers).map(|parent| parent.trace)),
             simulated: false,
         }
     }

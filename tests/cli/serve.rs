@@ -126,6 +126,16 @@ async fn first_start_names_the_sign_up_page() {
     assert_eq!(folder.serve("serve --registration closed").before, [""; 0]);
 }
 
+/// The other build is tested in tests/otlp.
+#[cfg(not(feature = "otlp"))]
+#[test]
+fn build_without_an_exporter_warns_of_a_collector() {
+    let database = Database::temporary();
+    let server = Server::start(database.serve_command("").env("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318"));
+    let line = server.logged("cannot export traces");
+    assert_eq!(line["why"], "this build has no exporter: build it with --features otlp");
+}
+
 #[test]
 fn port_in_use_is_named_with_its_flag() {
     let folder = Folder::new();

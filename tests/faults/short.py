@@ -9,7 +9,7 @@ from cluster.petstore import ROOT
 
 from . import ROWS
 
-CARGO = ["cargo", "test", "--locked", "--no-fail-fast", "--test"]
+CARGO = ["cargo", "test", "--locked", "--features", "otlp", "--no-fail-fast", "--test"]
 # Binaries that test promises only. All of their tests run, those of the test code, too.
 WHOLE = ("promises", "simulation")
 

@@ -220,6 +220,11 @@ impl RequestInProgress<'_> {
         self.began.elapsed()
     }
 
+    /// The method of the request. `None` for one that a client may have made up.
+    pub fn method(&self) -> Option<&'static str> {
+        METHODS[..METHODS.len() - 1].get(self.method).copied()
+    }
+
     /// Counts the response. Returns the duration of the request.
     pub fn end(mut self, route: &Route, status: StatusCode) -> Duration {
         let took = self.elapsed();

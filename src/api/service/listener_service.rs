@@ -35,7 +35,6 @@ use crate::api::response::{self, Sent};
 use crate::api::state::Api;
 use crate::config::{BaseUrl, Listener};
 use crate::server::{self, Connections, Rejection, TimedBody};
-use crate::telemetry::traces::Tracer;
 
 /// Limit of finding the account of a request that no operation responds to, which the account's list of requests shows.
 const RECOGNITION: Duration = Duration::from_millis(100);
@@ -54,7 +53,6 @@ pub struct ListenerService {
     /// True if responses tell browsers to use TLS only (RFC 6797).
     is_https_only: bool,
     logs_requests: bool,
-    tracer: Option<Tracer>,
 }
 
 /// The part of the service that responds to a request.
@@ -81,7 +79,6 @@ impl ListenerService {
             cors: Cors::of(listener, &api.addresses).map(Arc::new),
             is_https_only: is_https_only(listener, api),
             logs_requests: false,
-            tracer: None,
         }
     }
 
@@ -90,10 +87,9 @@ impl ListenerService {
         Self { pages: Some(pages.layer(from_fn(name_route))), ..self }
     }
 
-    /// Sets whether every request is logged, as it always is at level debug, and whether it gets a span. The operations
-    /// listener has no spans, because only the operator's tools use it.
-    pub fn observed(self, logs_requests: bool, tracer: Option<&Tracer>) -> Self {
-        Self { logs_requests, tracer: tracer.filter(|_| self.listener != Listener::Ops).cloned(), ..self }
+    /// Sets whether every request is logged, as it always is at level debug.
+    pub fn observed(self, logs_requests: bool) -> Self {
+        Self { logs_requests, ..self }
     }
 
     /// Responds to a request from `peer`. `None` closes the connection without a response.
@@ -136,6 +132,7 @@ impl ListenerService {
                         telemetry: &mut telemetry,
                     };
                     let call = operation.call(api, &head, &mut body, unanswered.caller);
+                    let call = unanswered.telemetry.within(call);
                     let called = AssertUnwindSafe(call).catch_unwind().await;
                     unanswered.end();
                     let response =
@@ -145,7 +142,8 @@ impl ListenerService {
                 }
                 Route::Pages(pages) => {
                     // Boxed, because it is large and rarely needed.
-                    let page = Box::pin(answer_page(pages, Request::from_parts(head, body), &arrival));
+                    let page = answer_page(pages, Request::from_parts(head, body), &arrival);
+                    let page = Box::pin(telemetry.within(page));
                     let answered = AssertUnwindSafe(page).catch_unwind().await;
                     answered.unwrap_or_else(|panic| of_panic(&*panic).answer().map(Either::Left))
                 }
@@ -169,8 +167,9 @@ impl ListenerService {
 
     fn begin(&self, head: &Parts, peer: IpAddr, target: Target) -> RequestTelemetry<'_> {
         let is_logged = self.logs_requests || tracing::enabled!(tracing::Level::DEBUG);
-        let tracer = self.tracer.as_ref().filter(|_| !target.at_path().is_some_and(Operation::is_health_check));
-        RequestTelemetry::begin(&self.api, head, peer, is_logged, tracer)
+        // Only the operator's tools use the operations listener.
+        let is_traced = self.listener != Listener::Ops && !target.at_path().is_some_and(Operation::is_health_check);
+        RequestTelemetry::begin(&self.api, head, peer, is_logged, is_traced)
     }
 
     /// Decides who responds to a request.

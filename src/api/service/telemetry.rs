@@ -14,25 +14,31 @@ use crate::api::error::Cause;
 use crate::api::operations::Operation;
 use crate::api::state::Api;
 use crate::telemetry::request_log::RequestLogEntry;
-use crate::telemetry::traces::{Recording, Tracer};
+use crate::telemetry::traces::{self, Span};
 
 /// A request from its head to its response. Dropped before [`Self::end`], it was abandoned by its client.
 pub struct RequestTelemetry<'s> {
     in_progress: RequestInProgress<'s>,
-    /// Boxed, as is the log entry, because most requests have neither, and this value is moved.
-    span: Option<Box<Recording<'s>>>,
+    span: Option<Span>,
+    /// Boxed, because most requests have none, and this value is moved.
     log_entry: Option<Box<RequestLogEntry>>,
 }
 
 impl<'s> RequestTelemetry<'s> {
-    pub fn begin(api: &'s Api, head: &Parts, peer: IpAddr, is_logged: bool, tracer: Option<&'s Tracer>) -> Self {
+    pub fn begin(api: &'s Api, head: &Parts, peer: IpAddr, is_logged: bool, is_traced: bool) -> Self {
         let in_progress = api.traffic.begin(&head.method);
+        let begin_span = || traces::begin(head, in_progress.method(), api.addresses.scheme.as_str());
+        let (trace, span) = is_traced.then(begin_span).flatten().unzip();
         let log_entry = is_logged.then(|| {
             let client = client_address(peer, &head.headers, &api.trusted_proxies);
-            Box::new(RequestLogEntry::of(head, client))
+            Box::new(RequestLogEntry::of(head, client, trace))
         });
-        let span = tracer.and_then(|tracer| tracer.begin(head)).map(Box::new);
         Self { in_progress, span, log_entry }
+    }
+
+    /// Runs the part of the request whose writes have spans below the request's.
+    pub fn within<F: Future>(&self, call: F) -> impl Future<Output = F::Output> + use<F> {
+        traces::within(self.span.as_ref(), call)
     }
 
     /// The time since the head arrived.
@@ -43,8 +49,10 @@ impl<'s> RequestTelemetry<'s> {
     /// Records that the client went away before the response of `operation`.
     pub fn abandon(&mut self, api: &Api, operation: Operation, caller: &Caller<'_>) {
         let (route, took) = (api.traffic.operation(operation), self.elapsed());
-        let mut span = self.span.take();
-        write(span.as_deref_mut(), self.log_entry.take(), caller, route, client_closed(), took);
+        write(self.log_entry.take(), caller, route, client_closed(), took);
+        if let Some(span) = self.span.take() {
+            traces::end(&span, self.in_progress.method(), route.template(), None);
+        }
     }
 
     /// Records the response to a request at the path of `operation`, if any. Returns the request's duration.
@@ -55,7 +63,7 @@ impl<'s> RequestTelemetry<'s> {
         caller: &Caller<'_>,
         response: &mut Response<B>,
     ) -> Duration {
-        let Self { in_progress, mut span, log_entry } = self;
+        let Self { in_progress, span, log_entry } = self;
         let id = &caller.arrival.request_id;
         let is_simulated = caller.simulated.is_some();
         let page;
@@ -71,11 +79,11 @@ impl<'s> RequestTelemetry<'s> {
             }
             (None, None) => api.traffic.unmatched(),
         };
-        let took = in_progress.end(route, response.status());
-        write(span.as_deref_mut(), log_entry, caller, route, response.status(), took);
         if let Some(span) = span {
-            span.end(response.status(), id);
+            traces::end(&span, in_progress.method(), route.template(), Some((response.status(), id)));
         }
+        let took = in_progress.end(route, response.status());
+        write(log_entry, caller, route, response.status(), took);
         if let Some(cause) = response.extensions_mut().remove() {
             log_cause(api, response.status(), &cause, id);
         }
@@ -83,21 +91,16 @@ impl<'s> RequestTelemetry<'s> {
     }
 }
 
-/// Names the span by its route, and writes the log entry.
+/// Writes the log entry.
 fn write(
-    mut span: Option<&mut Recording<'_>>,
     log_entry: Option<Box<RequestLogEntry>>,
     caller: &Caller<'_>,
     route: &Route,
     status: StatusCode,
     took: Duration,
 ) {
-    if let Some(span) = &mut span {
-        span.name(route.template());
-    }
     if let Some(mut entry) = log_entry {
         entry.simulated = caller.simulated.is_some();
-        entry.trace_id = span.and_then(|span| span.trace()).or(entry.trace_id);
         entry.write(&caller.arrival.request_id, caller.account, route.label(), status, took);
     }
 }

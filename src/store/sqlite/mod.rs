@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
 
 pub use crate::store::messages::sqlite_outbox::RelayLease;
 pub use disk::atomic_file::{AtomicFile, folder_of};
@@ -179,7 +180,8 @@ impl Sqlite {
     }
 
     pub(super) async fn carry_out<T>(&self, job: (impl AnyJob + 'static, oneshot::Receiver<Reply<T>>)) -> Result<T> {
-        let written = tokio::time::timeout(WRITE_TIMEOUT, self.queue()?.submit(job)).await;
+        let now = Instant::now();
+        let written = timeout_at(now + WRITE_TIMEOUT, self.queue()?.submit(job, now)).await;
         written.unwrap_or_else(|_| {
             Err(StoreError::Unavailable(format!("the write was not committed within {WRITE_TIMEOUT:?}")))
         })
@@ -191,7 +193,7 @@ impl Sqlite {
         atomicity: Atomicity,
         write: impl FnOnce(&WriteConnection<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        self.queue()?.submit(Job::new(atomicity, Effect::Any, write)).await
+        self.queue()?.submit(Job::new(atomicity, Effect::Any, write), Instant::now()).await
     }
 
     fn queue(&self) -> Result<&WriteQueue> {

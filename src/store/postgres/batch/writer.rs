@@ -12,6 +12,7 @@ use crate::store::postgres::connect::connections::Connections;
 use crate::store::postgres::connect::supervisor::Supervisor;
 use crate::store::postgres::error::timed_out;
 use crate::store::{Meters, Outcome, Result, StoreError, WriteKey, WriterMeter};
+use crate::telemetry::traces;
 
 /// Maximum number of writes per batch. Bounds the wait of the first write.
 const BATCH: usize = 512;
@@ -82,7 +83,10 @@ struct Job<W: Write> {
     reply: Reply<W>,
 }
 
-type Reply<W> = oneshot::Sender<Result<WriteOutcome<W>>>;
+type Reply<W> = oneshot::Sender<Completed<W>>;
+
+/// The result of a write, and the time at which its batch began.
+type Completed<W> = (Result<WriteOutcome<W>>, Instant);
 
 impl<W: Write> WriteQueue<W> {
     /// Opens a queue for writes with keys, which log and metrics call `name`.
@@ -118,7 +122,8 @@ impl<W: Write> WriteQueue<W> {
     }
 
     async fn submit_once(&self, write: KeyedWrite<W>) -> Result<WriteOutcome<W>> {
-        let deadline = Instant::now() + self.timeout;
+        let queued = Instant::now();
+        let deadline = queued + self.timeout;
         let (reply, completed) = oneshot::channel();
         self.commands.try_send(Command::Write(Job { write, deadline, reply })).map_err(|rejected| {
             StoreError::Unavailable(match rejected {
@@ -131,7 +136,10 @@ impl<W: Write> WriteQueue<W> {
         })?;
         self.meter.queued.increment();
         match timeout_at(deadline, completed).await {
-            Ok(Ok(completed)) => completed,
+            Ok(Ok((completed, began))) => {
+                traces::write_spans(queued, began);
+                completed
+            }
             Ok(Err(_)) => Err(StoreError::Unavailable("the store closed before the commit".into())),
             Err(_) => Err(timed_out(self.timeout)),
         }
@@ -172,7 +180,7 @@ async fn work<W: Write>(
             took = began.elapsed();
             writer.meter.batch.observe(size as u64);
             writer.meter.commit.observe_duration(took);
-            writer.complete(outcome);
+            writer.complete(outcome, began);
         }
         if stop.is_some() || writer.commands.is_closed() {
             break stop;
@@ -198,7 +206,7 @@ struct Writer<W: Write> {
     writes: Vec<KeyedWrite<W>>,
     replies: Vec<Reply<W>>,
     /// Results of the last batch that are not yet sent.
-    completed: Vec<(Reply<W>, Result<WriteOutcome<W>>)>,
+    completed: Vec<(Reply<W>, Completed<W>)>,
 }
 
 impl<W: Write> Writer<W> {
@@ -246,11 +254,13 @@ impl<W: Write> Writer<W> {
     }
 
     /// Assigns the results of a batch to its callers.
-    fn complete(&mut self, result: Result<Vec<WriteOutcome<W>>>) {
+    fn complete(&mut self, result: Result<Vec<WriteOutcome<W>>>, began: Instant) {
         let replies = self.replies.drain(..);
         match result {
-            Ok(outcomes) => self.completed.extend(replies.zip(outcomes.into_iter().map(Ok))),
-            Err(error) => self.completed.extend(replies.map(|reply| (reply, Err(error.clone())))),
+            Ok(outcomes) => {
+                self.completed.extend(replies.zip(outcomes.into_iter().map(|outcome| (Ok(outcome), began))));
+            }
+            Err(error) => self.completed.extend(replies.map(|reply| (reply, (Err(error.clone()), began)))),
         }
     }
 }

@@ -120,8 +120,7 @@ impl Source {
             Self::File(file) => {
                 let name = file.display();
                 let pem = std::fs::read(file).map_err(|error| format!("{name}: {error}"))?;
-                Authorities::new(tls::certificates(&pem, &name)?)
-                    .ok_or_else(|| format!("{name} has no usable certificate"))
+                Authorities::of_pem(&pem, name)
             }
             Self::System => tls::system_authorities().map_err(|why| format!("{why}, or set sslrootcert to a file")),
         }

@@ -2,6 +2,7 @@
 
 use rusqlite::Statement;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use super::connection::WriteConnection;
 use super::new_row::Insert;
@@ -47,12 +48,13 @@ pub trait AnyJob: Send {
 pub struct Unreported {
     pub jobs: Vec<Box<dyn AnyJob>>,
     pub committed: Result<()>,
+    pub began: Instant,
 }
 
 impl Drop for Unreported {
     fn drop(&mut self) {
         for job in self.jobs.drain(..) {
-            job.finish(self.committed.clone(), Self { jobs: Vec::new(), committed: Ok(()) });
+            job.finish(self.committed.clone(), Self { jobs: Vec::new(), committed: Ok(()), began: self.began });
         }
     }
 }

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use super::job::{AnyJob, Reply};
 use crate::store::sqlite::WRITE_TIMEOUT;
 use crate::store::{Result, StoreError, WriterMeter};
+use crate::telemetry::traces;
 
 /// Accepts writes for the writer.
 #[derive(Debug)]
@@ -59,8 +60,12 @@ impl WriteQueue {
         (Self { queue, meter, state, busy_since }, of_writer)
     }
 
-    /// Queues a job and waits for its commit. It is carried out even if the caller stops waiting.
-    pub async fn submit<T>(&self, (job, result): (impl AnyJob + 'static, Receiver<Reply<T>>)) -> Result<T> {
+    /// Queues a job and waits for its commit. It is carried out even if the caller stops waiting. `queued` is the time now.
+    pub async fn submit<T>(
+        &self,
+        (job, result): (impl AnyJob + 'static, Receiver<Reply<T>>),
+        queued: Instant,
+    ) -> Result<T> {
         self.queue.try_send(Command::Write(Box::new(job))).map_err(|rejected| {
             StoreError::Unavailable(match rejected {
                 TrySendError::Full(_) => {
@@ -73,6 +78,7 @@ impl WriteQueue {
         self.meter.queued.increment();
         let (result, others) =
             result.await.map_err(|_| StoreError::Unavailable("the store closed before the commit".into()))?;
+        traces::write_spans(queued, others.began);
         drop(others);
         result
     }

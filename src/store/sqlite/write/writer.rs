@@ -135,7 +135,7 @@ impl Writer {
             self.queue.report.send_replace(State::Failed(why.clone()));
         }
         if let Some(first) = batch.pop() {
-            let others = Unreported { jobs: batch, committed: outcome.clone() };
+            let others = Unreported { jobs: batch, committed: outcome.clone(), began };
             first.finish(outcome, others);
         }
         if let Some(why) = fatal {
