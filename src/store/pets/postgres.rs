@@ -30,7 +30,7 @@ const INSERT: &str = "WITH turn AS MATERIALIZED (SELECT pg_advisory_xact_lock('p
         WITH ORDINALITY AS given (name, category_id, status, position)
     ORDER BY position RETURNING id";
 
-/// Begins a transaction and creates the table of [`added_pets`] in it.
+/// Begins a transaction and creates the table of [`super::postgres_added`] in it.
 pub const BEGIN_ADDING: &str = "BEGIN; CREATE TEMPORARY TABLE added_pets (id bigint GENERATED ALWAYS AS IDENTITY,
     name text, category_id bigint, status smallint) ON COMMIT DROP";
 
