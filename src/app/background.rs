@@ -65,13 +65,9 @@ pub fn start_backups(settings: &ServiceSettings, store: &Arc<Store>) -> std::io:
 }
 
 /// Starts the relay if a web server is configured.
-pub fn start_relay(
-    endpoint: Option<Endpoint>,
-    settings: &ServiceSettings,
-    api: &Api,
-) -> std::io::Result<Option<Relay>> {
-    let Some(endpoint) = endpoint else { return Ok(None) };
+pub fn start_relay(to: Option<Endpoint>, settings: &ServiceSettings, api: &Api) -> std::io::Result<Option<Relay>> {
+    let Some(endpoint) = to else { return Ok(None) };
     let status = Arc::<relay::Status>::default();
     api.relay_by(Arc::clone(&status));
-    Relay::start(endpoint, settings.relay_retention, Arc::clone(&api.store), Clock::System, status).map(Some)
+    Relay::start(endpoint, settings.relay_retention, Arc::clone(&api.store), status).map(Some)
 }

@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::time::Duration;
 use std::{fmt, io};
 
-use axum::http::uri::{PathAndQuery, Uri};
+use axum::http::uri::Uri;
 use axum::http::{HeaderMap, StatusCode};
 use parking_lot::Mutex;
 use rustls::pki_types::ServerName;
@@ -35,9 +35,8 @@ const MAX_AGE: Duration = Duration::from_mins(1);
 pub struct Client {
     host: String,
     port: u16,
-    path: PathAndQuery,
-    /// The header `Host`.
-    authority: String,
+    /// The request line and the header `Host`.
+    start: String,
     /// `None` for `http`.
     tls: Option<TlsConnector>,
     idle: Mutex<Vec<Connection>>,
@@ -45,7 +44,7 @@ pub struct Client {
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client").field("authority", &self.authority).finish_non_exhaustive()
+        f.debug_struct("Client").field("host", &self.host).finish_non_exhaustive()
     }
 }
 
@@ -58,7 +57,6 @@ trait Socket: AsyncRead + AsyncWrite + Unpin + Send + Sync {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send + Sync> Socket for T {}
 
-#[derive(Debug)]
 pub struct Response {
     pub status: StatusCode,
     /// The lower-case names and the values of the headers that were read.
@@ -70,11 +68,11 @@ impl Client {
     pub fn new(url: &Uri, tls: Option<TlsConnector>) -> Self {
         let authority = url.authority().map_or("", |authority| authority.as_str());
         let authority = authority.rsplit('@').next().unwrap_or_default();
+        let path = url.path_and_query().map_or("/".to_owned(), ToString::to_string);
         Self {
             host: url.host().unwrap_or_default().trim_matches(['[', ']']).to_owned(),
             port: url.port_u16().unwrap_or(if tls.is_some() { 443 } else { 80 }),
-            path: url.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/")),
-            authority: authority.to_owned(),
+            start: format!("POST {path} HTTP/1.1\r\nhost: {authority}\r\n"),
             tls,
             idle: Mutex::default(),
         }
@@ -107,15 +105,11 @@ impl Client {
     }
 
     fn request(&self, headers: &HeaderMap, body: &[u8]) -> Vec<u8> {
-        let (path, authority, length) = (&self.path, &self.authority, body.len());
-        let mut request =
-            format!("POST {path} HTTP/1.1\r\nhost: {authority}\r\ncontent-length: {length}\r\n").into_bytes();
+        let mut request = format!("{}content-length: {}\r\n", self.start, body.len()).into_bytes();
         for (name, value) in headers {
             request.extend([name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
         }
-        request.extend_from_slice(b"\r\n");
-        request.extend_from_slice(body);
-        request
+        [&request, &b"\r\n"[..], body].concat()
     }
 
     /// Takes a connection that is still open.
@@ -133,13 +127,14 @@ impl Client {
     async fn connect(&self) -> io::Result<Connection> {
         let stream = self.connect_tcp().await?;
         stream.set_nodelay(true)?;
-        match &self.tls {
-            None => Ok(open(stream)),
+        let stream: Box<dyn Socket> = match &self.tls {
+            None => Box::new(stream),
             Some(connector) => {
                 let name = ServerName::try_from(self.host.clone()).map_err(io::Error::other)?;
-                Ok(open(connector.connect(name, stream).await?))
+                Box::new(connector.connect(name, stream).await?)
             }
-        }
+        };
+        Ok(Connection { stream: BufReader::new(stream), opened_at: Instant::now() })
     }
 
     /// Connects to the first of the host's addresses that accepts a connection.
@@ -156,10 +151,6 @@ impl Client {
     }
 }
 
-fn open(stream: impl Socket + 'static) -> Connection {
-    Connection { stream: BufReader::new(Box::new(stream)), opened_at: Instant::now() }
-}
-
 /// Returns the status of the response, and whether it has the newest version of the protocol, which keeps connections.
 async fn exchange(connection: &mut Connection, request: &[u8]) -> io::Result<(StatusCode, bool)> {
     let stream = &mut connection.stream;
@@ -169,18 +160,19 @@ async fn exchange(connection: &mut Connection, request: &[u8]) -> io::Result<(St
         stream.flush().await
     };
     let written = written.await;
-    let status = async {
-        loop {
-            let head = &mut stream.take(MAX_HEAD);
-            let (status, is_newest) = parse_status(&read_line(head).await?).ok_or_else(|| invalid("status line"))?;
-            // Interim responses precede the final one.
-            if !status.is_informational() || status == StatusCode::SWITCHING_PROTOCOLS {
-                return Ok((status, is_newest));
-            }
-            while !read_line(head).await?.is_empty() {}
+    read_status(stream).await.map_err(|error| written.err().unwrap_or(error))
+}
+
+/// Reads status lines until that of the final response. Interim responses precede it.
+async fn read_status(stream: &mut (impl AsyncBufRead + Unpin)) -> io::Result<(StatusCode, bool)> {
+    loop {
+        let head = &mut stream.take(MAX_HEAD);
+        let (status, is_newest) = parse_status(&read_line(head).await?).ok_or_else(|| invalid("status line"))?;
+        if !status.is_informational() || status == StatusCode::SWITCHING_PROTOCOLS {
+            return Ok((status, is_newest));
         }
-    };
-    status.await.map_err(|error| written.err().unwrap_or(error))
+        while !read_line(head).await?.is_empty() {}
+    }
 }
 
 fn parse_status(line: &str) -> Option<(StatusCode, bool)> {

@@ -26,11 +26,10 @@ const CAPACITY: usize = 4_096;
 /// Maximum number of delayed messages of an account.
 const ACCOUNT_CAPACITY: usize = 256;
 
-const FIRST_PAUSE: Backoff = Backoff::new(PAUSE.0, PAUSE.1);
-
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Delays {
-    pause: Backoff,
+    /// Number of pauses since the last acknowledgement.
+    pauses: u32,
     paused_until: Option<Instant>,
     /// An account whose message has failed since the last acknowledgement.
     failing: Option<AccountId>,
@@ -38,9 +37,10 @@ pub struct Delays {
 }
 
 /// An account with delayed messages.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Account {
-    pause: Backoff,
+    /// Number of pauses that grow.
+    pauses: u32,
     paused_until: Option<Instant>,
     /// The last message tried. The next turn begins after it, so that messages that have not failed come first.
     resume_after: Option<MessageId>,
@@ -65,12 +65,6 @@ pub enum Meanwhile {
     OfOthers,
     /// At least one is of the same account.
     OfAccount,
-}
-
-impl Default for Delays {
-    fn default() -> Self {
-        Self { pause: FIRST_PAUSE, paused_until: None, failing: None, accounts: HashMap::new() }
-    }
 }
 
 impl Delays {
@@ -102,13 +96,6 @@ impl Delays {
         }
     }
 
-    /// Skips an account for a while, because it takes many queries to find that all its messages are delayed.
-    pub fn rest(&mut self, account: AccountId) {
-        if let Some(account) = self.accounts.get_mut(&account) {
-            account.paused_until = account.paused_until.max(Some(Instant::now() + PAUSE.0 / 2));
-        }
-    }
-
     /// Ends the delays of messages and the pauses of their accounts, or everything.
     pub fn retry(&mut self, ids: &str) {
         for id in ids.split(' ') {
@@ -125,13 +112,13 @@ impl Delays {
     }
 
     pub fn acknowledged(&mut self, account: AccountId, id: MessageId) {
-        (self.pause, self.failing) = (FIRST_PAUSE, None);
+        (self.pauses, self.failing) = (0, None);
         if self.paused_until.take_if(|until| *until <= Instant::now()).is_some() {
             // The endpoint was the reason for the pauses of accounts.
             self.accounts.values_mut().for_each(|account| account.paused_until = None);
         }
         if let Some(known) = self.accounts.get_mut(&account) {
-            (known.pause, known.is_failing) = (FIRST_PAUSE, false);
+            (known.pauses, known.is_failing) = (0, false);
             known.messages.remove(&id);
             if known.messages.is_empty() {
                 self.accounts.remove(&account);
@@ -154,7 +141,7 @@ impl Delays {
         if acknowledged == Meanwhile::None {
             // Deliveries that run at the same time fail for the same reason.
             if self.failing.is_some_and(|failing| failing != account) && !self.is_paused() {
-                self.paused_until = Some(Instant::now() + self.pause.next_delay());
+                self.paused_until = Some(Instant::now() + next_pause(&mut self.pauses));
             }
             self.failing.get_or_insert(account);
         }
@@ -207,18 +194,18 @@ impl Delays {
             && !is_future(account.paused_until)
         {
             if !grows {
-                account.pause = FIRST_PAUSE;
+                account.pauses = 0;
             }
-            account.paused_until = Some(Instant::now() + account.pause.next_delay());
+            account.paused_until = Some(Instant::now() + next_pause(&mut account.pauses));
         }
     }
 }
 
-impl Default for Account {
-    fn default() -> Self {
-        let (resume_after, messages, is_failing) = Default::default();
-        Self { pause: FIRST_PAUSE, paused_until: None, resume_after, messages, is_failing }
-    }
+/// Returns the length of the next pause, after `pauses` others.
+fn next_pause(pauses: &mut u32) -> Duration {
+    let pause = Backoff::after(PAUSE.0, PAUSE.1, *pauses).next_delay();
+    *pauses += 1;
+    pause
 }
 
 fn is_future(time: Option<Instant>) -> bool {

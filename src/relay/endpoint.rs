@@ -2,39 +2,31 @@
 
 use std::fmt;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use axum::http::header::{CONTENT_TYPE, USER_AGENT};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use bytes::Bytes;
+use tokio::sync::OnceCell;
 
-use super::delays::Delays;
-use super::deliveries::{Deliveries, Failure, Receiver};
+use super::RelayUrl;
+use super::deliveries::{Failure, Receiver};
 use super::secrets::Secrets;
-use super::{Broker, RelayUrl};
-use crate::domain::{Deployment, Message, Timestamp};
+use crate::domain::{Message, Timestamp};
 use crate::net::http_client::{Client, Response};
 use crate::representation::message_json;
 use crate::runtime::clock::Clock;
 use crate::tls;
-use parking_lot::Mutex;
 
 /// Maximum time until the head of the response, including the connection.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 pub struct Endpoint {
     url: RelayUrl,
-    secrets: Secrets,
+    pub secrets: Secrets,
     clock: Clock,
-    delays: Arc<Mutex<Delays>>,
-}
-
-/// Sends messages to the web server.
-pub struct Sender {
-    client: Client,
-    secrets: Secrets,
-    clock: Clock,
+    /// Created by the first delivery, which loads the authorities of the system.
+    client: OnceCell<Client>,
 }
 
 impl Endpoint {
@@ -45,17 +37,13 @@ impl Endpoint {
             (None, None) => Ok(None),
             (Some(url), Some(file)) => {
                 let (url, secrets) = (url.clone(), Secrets::load(file)?);
-                Ok(Some(Self { url, secrets, clock: Clock::System, delays: Arc::default() }))
+                Ok(Some(Self { url, secrets, clock: Clock::System, client: OnceCell::new() }))
             }
             (Some(_), None) => Err("--relay needs a secret to sign messages: give --relay-secret-file too".into()),
             (None, Some(_)) => {
                 Err("--relay-secret-file is for a relay: give --relay https://HOST/PATH, or remove it".into())
             }
         }
-    }
-
-    pub fn secrets(&self) -> Secrets {
-        self.secrets.clone()
     }
 }
 
@@ -65,30 +53,25 @@ impl fmt::Display for Endpoint {
     }
 }
 
-impl Broker for Endpoint {
-    type Stream = Deliveries<Sender>;
-
-    /// Loads the authorities of the system. Each delivery connects if no connection is open.
-    async fn connect(&self, _: Deployment) -> Result<Deliveries<Sender>, String> {
-        let tls = if self.url.is_https() { Some(tls::system_connector(&[b"http/1.1"]).await?) } else { None };
-        let client = Client::new(self.url.uri(), tls);
-        let sender = Arc::new(Sender { client, secrets: self.secrets.clone(), clock: self.clock.clone() });
-        Ok(Deliveries::new(sender, Arc::clone(&self.delays)))
-    }
-}
-
-impl Receiver for Sender {
+impl Receiver for Endpoint {
     async fn deliver(&self, message: &Message) -> Result<(), Failure> {
         let body = body(message);
         let headers = self.headers(message, &body);
-        match self.client.post(&headers, &body, TIMEOUT).await {
-            Ok(response) => self.result(&response),
-            Err(error) => Err(Failure::Endpoint(error.to_string(), None)),
-        }
+        let response =
+            async { self.client().await?.post(&headers, &body, TIMEOUT).await.map_err(|why| why.to_string()) };
+        self.result(&response.await.map_err(|why| Failure::Endpoint(why, None))?)
     }
 }
 
-impl Sender {
+impl Endpoint {
+    async fn client(&self) -> Result<&Client, String> {
+        let create = async || {
+            let tls = if self.url.is_https() { Some(tls::system_connector(&[b"http/1.1"]).await?) } else { None };
+            Ok(Client::new(self.url.uri(), tls))
+        };
+        self.client.get_or_try_init(create).await
+    }
+
     fn headers(&self, message: &Message, body: &[u8]) -> HeaderMap {
         let timestamp = self.clock.now().as_milliseconds().div_euclid(1_000);
         let text = |text: String| HeaderValue::try_from(text).expect("the text is ASCII");

@@ -4,7 +4,6 @@
 //! the message is sent again, and the receiver recognizes it by its id. Of all processes on a database, one is the active
 //! relay: it holds a lease that ends with its connection.
 
-mod broker;
 mod delays;
 mod deliveries;
 mod endpoint;
@@ -13,6 +12,7 @@ mod relaying;
 mod retention;
 mod secrets;
 mod status;
+mod sweep;
 mod url;
 
 use std::io;
@@ -26,9 +26,7 @@ use tokio::time::timeout;
 
 use crate::runtime::clock::Clock;
 use crate::store::Store;
-pub use broker::{Broker, Published, Stream};
-pub use delays::Delays;
-pub use deliveries::{Deliveries, Failure, Receiver};
+pub use deliveries::{Failure, Receiver};
 pub use endpoint::Endpoint;
 pub use relaying::run;
 pub use status::Status;
@@ -45,17 +43,11 @@ pub struct Relay {
 
 impl Relay {
     /// Must be called within the runtime that will run the relay. Fails if SIGHUP cannot be handled.
-    pub fn start(
-        endpoint: Endpoint,
-        retention: Duration,
-        store: Arc<Store>,
-        clock: Clock,
-        status: Arc<Status>,
-    ) -> io::Result<Self> {
+    pub fn start(endpoint: Endpoint, retention: Duration, store: Arc<Store>, status: Arc<Status>) -> io::Result<Self> {
         let (stop, stopped) = watch::channel(false);
         // Registered here, because SIGHUP ends a process that does not handle it.
-        let reloading = endpoint.secrets().follow(signal(SignalKind::hangup())?);
-        let relaying = run(endpoint, retention, store, clock, status, stopped);
+        let reloading = endpoint.secrets.clone().follow(signal(SignalKind::hangup())?);
+        let relaying = run(endpoint, retention, store, Clock::System, status, stopped);
         let running = tokio::spawn(async {
             tokio::select! {
                 () = relaying => {}
@@ -71,9 +63,4 @@ impl Relay {
         // On a timeout, messages not yet marked as sent are sent again later.
         let _ = timeout(SHUTDOWN_GRACE, self.running).await;
     }
-}
-
-async fn until_stopped(mut stopped: watch::Receiver<bool>) {
-    // An error means that the sender was dropped, which also stops the relay.
-    let _ = stopped.wait_for(|stopped| *stopped).await;
 }

@@ -5,12 +5,17 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::domain::MessageId;
+
 /// Interval of warnings of the same cause. While a message that the receiver never accepts is queued, nothing ends the
 /// outage.
 const INTERVAL: Duration = Duration::from_mins(5);
 
 /// Maximum number of causes to remember. Others are not logged meanwhile.
 const CAUSES: usize = 16;
+
+/// The endpoint will never accept messages again, so the operator has to act.
+const GONE: &str = "status 410 Gone";
 
 /// The state of an outage: messages cannot be relayed.
 #[derive(Debug, Default)]
@@ -20,12 +25,17 @@ pub struct Outage {
 }
 
 impl Outage {
-    pub fn has_begun(&self) -> bool {
-        !self.warned.is_empty()
+    /// Begins or continues, and logs the cause. `id` is the message that was not acknowledged.
+    pub fn warn(&mut self, why: &str, id: Option<MessageId>) {
+        let id = id.map(tracing::field::display);
+        match self.is_warning_due(why) {
+            true if why == GONE => tracing::error!(id, why, "the endpoint is gone, messages stay queued; retrying"),
+            true => tracing::warn!(id, why, "cannot relay messages, they stay queued; retrying"),
+            false => tracing::debug!(id, why, "cannot relay messages, retrying"),
+        }
     }
 
-    /// Begins or continues. Returns whether to log this cause.
-    pub fn is_warning_due(&mut self, cause: &str) -> bool {
+    fn is_warning_due(&mut self, cause: &str) -> bool {
         let is_recent = |last: &Instant| last.elapsed() < INTERVAL;
         if self.warned.get(cause).is_some_and(is_recent) {
             return false;
@@ -40,9 +50,11 @@ impl Outage {
         is_due
     }
 
-    /// Returns whether it had begun.
-    pub fn end(&mut self) -> bool {
-        !std::mem::take(&mut self.warned).is_empty()
+    /// Logs the end if it had begun.
+    pub fn end(&mut self) {
+        if !std::mem::take(&mut self.warned).is_empty() {
+            tracing::info!("relaying messages again");
+        }
     }
 }
 
@@ -54,7 +66,6 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn each_cause_is_logged_at_once_and_every_5_min() {
         let mut outage = Outage::default();
-        assert!(!outage.end());
         let mut logged = Vec::new();
         for minute in 0..12 {
             for cause in if minute < 3 { &["500"][..] } else { &["422", "500"] } {
@@ -65,7 +76,8 @@ mod tests {
             advance(Duration::from_mins(1)).await;
         }
         assert_eq!(logged, [(0, "500"), (3, "422"), (5, "500"), (8, "422"), (10, "500")]);
-        assert!(outage.end() && !outage.has_begun() && outage.is_warning_due("500"));
+        outage.end();
+        assert!(outage.warned.is_empty() && outage.is_warning_due("500"));
     }
 
     #[tokio::test(start_paused = true)]

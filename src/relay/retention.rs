@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::time::sleep;
 
-use super::{Status, until_stopped};
+use super::Status;
 use crate::domain::Timestamp;
 use crate::runtime::clock::Clock;
 use crate::store::{Result, Store};
@@ -15,21 +15,12 @@ const INTERVAL: Duration = Duration::from_secs(10);
 /// Maximum number of messages to delete in one write, so that other writes are not blocked.
 const BATCH: u32 = 256;
 
-/// Deletes messages `retention` after they were sent, while this process is the active relay. Ends when `stopped` is true.
-pub async fn run(
-    retention: Duration,
-    store: Arc<Store>,
-    clock: Clock,
-    status: Arc<Status>,
-    stopped: watch::Receiver<bool>,
-) {
+/// Deletes messages `retention` after they were sent, while this process is the active relay. Never ends.
+pub async fn run(retention: Duration, store: Arc<Store>, clock: Clock, status: Arc<Status>) {
     loop {
-        tokio::select! {
-            () = tokio::time::sleep(INTERVAL) => {}
-            () = until_stopped(stopped.clone()) => return,
-        }
+        sleep(INTERVAL).await;
         if status.is_active()
-            && let Err(error) = delete_sent(&store, clock.earlier().minus(retention), &stopped).await
+            && let Err(error) = delete_sent(&store, clock.earlier().minus(retention)).await
         {
             // At level debug, because the relay itself reports an unavailable database.
             tracing::debug!(%error, "cannot delete expired messages, retrying");
@@ -37,7 +28,7 @@ pub async fn run(
     }
 }
 
-async fn delete_sent(store: &Store, before: Timestamp, stopped: &watch::Receiver<bool>) -> Result<()> {
-    while store.delete_sent_messages(before, BATCH).await? == u64::from(BATCH) && !*stopped.borrow() {}
+async fn delete_sent(store: &Store, before: Timestamp) -> Result<()> {
+    while store.delete_sent_messages(before, BATCH).await? == u64::from(BATCH) {}
     Ok(())
 }

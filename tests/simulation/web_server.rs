@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use petstore::domain::{AccountId, Deployment, Message, MessageId};
-use petstore::relay::{Broker, Delays, Deliveries, Failure, Receiver};
+use petstore::domain::{AccountId, Message, MessageId};
+use petstore::relay::{Failure, Receiver};
 use testkit::Random;
 use tokio::time::{Instant, sleep};
 
@@ -36,11 +36,9 @@ struct State {
 }
 
 /// The web server, as one process reaches it.
-#[derive(Clone)]
 pub struct Endpoint {
     server: WebServer,
     process: ProcessId,
-    delays: Arc<Mutex<Delays>>,
 }
 
 impl WebServer {
@@ -50,7 +48,7 @@ impl WebServer {
     }
 
     pub fn endpoint(&self, process: ProcessId) -> Endpoint {
-        Endpoint { server: self.clone(), process, delays: Arc::default() }
+        Endpoint { server: self.clone(), process }
     }
 
     /// Stops a server that runs, and starts one that does not.
@@ -168,13 +166,5 @@ impl Receiver for Endpoint {
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the simulated web server")
-    }
-}
-
-impl Broker for Endpoint {
-    type Stream = Deliveries<Self>;
-
-    async fn connect(&self, _: Deployment) -> Result<Self::Stream, String> {
-        Ok(Deliveries::new(Arc::new(self.clone()), Arc::clone(&self.delays)))
     }
 }

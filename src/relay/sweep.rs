@@ -1,0 +1,200 @@
+//! A sweep through the queued messages, which gives each account a turn.
+//!
+//! A turn that takes too long is over, and the next sweep continues it, so that no account keeps others waiting.
+
+use std::mem;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+use super::deliveries::Receiver;
+use super::relaying::{PATIENCE, Relaying, database};
+use crate::domain::{AccountId, MessageId};
+
+/// Number of deliveries that run at once.
+const AT_ONCE: usize = 16;
+
+/// Number of deliveries of one account that run at once while others have messages to deliver, and after a failure.
+const AT_ONCE_OF_ACCOUNT: usize = AT_ONCE / 2;
+const AT_ONCE_OF_FAILING: usize = 1;
+
+/// Messages read at once. Delivering them takes at most 22 s, so that the relay confirms its lease in time.
+const BATCH: usize = 2 * AT_ONCE;
+
+/// Maximum time of a turn, and of one while no other account has messages to deliver.
+const TURN: Duration = Duration::from_millis(10);
+const TURN_ALONE: Duration = Duration::from_secs(1);
+
+/// Time to wait after a sweep with failures for which `Delays` had no space, because the next one repeats them.
+const BRAKE: Duration = Duration::from_secs(1);
+
+/// Precedes every account and message.
+const NOBODY: AccountId = AccountId(0);
+
+/// What the current sweep has found.
+#[derive(Default)]
+pub struct Sweep {
+    /// Set at the end of the sweep, unless a pause interrupts it.
+    is_done: bool,
+    /// Number of batches read.
+    batches: usize,
+    /// Number of accounts with messages to deliver, and the last of them.
+    accounts: usize,
+    last: Option<AccountId>,
+    has_started: bool,
+    pub has_acknowledged: bool,
+    /// Messages that failed earlier are not tried yet.
+    has_delayed: bool,
+    /// Messages were left for the next sweep.
+    pub has_more: bool,
+}
+
+struct Turn {
+    account: AccountId,
+    ends: Instant,
+    /// Messages up to this one had their turn in an earlier sweep.
+    resume_after: Option<MessageId>,
+    /// The last message that was started.
+    last: Option<MessageId>,
+    started: usize,
+    has_messages: bool,
+    is_over: bool,
+}
+
+impl Sweep {
+    /// Returns whether no message waits because of a failure.
+    pub const fn ends_outage(&self, in_flight: usize) -> bool {
+        self.is_done && !self.has_delayed && (self.has_acknowledged || in_flight == 0)
+    }
+
+    /// Returns whether a new message may cause the next sweep. A sweep reads all delayed messages, so if they are many, it
+    /// waits.
+    pub const fn may_repeat_on_message(&self) -> bool {
+        self.is_done && (!self.has_delayed || self.batches <= 1)
+    }
+}
+
+impl<R: Receiver> Relaying<R> {
+    /// Starts deliveries of messages that are due. A pause of the endpoint interrupts the sweep.
+    pub(super) async fn sweep(&mut self) -> Result<(), String> {
+        let is_whole = self.resume_after.is_none();
+        // Messages before it wait, too.
+        (self.sweep.has_more, self.sweep.has_delayed) = (!is_whole, !is_whole);
+        let mut after = self.resume_after.take().unwrap_or((NOBODY, MessageId::MIN));
+        let mut turn = self.begin_turn(NOBODY);
+        loop {
+            let batch = self.store.unsent_messages(after, BATCH as u32).await.map_err(database)?;
+            let Some(last) = batch.last().map(|last| last.id) else { break };
+            self.sweep.batches += 1;
+            let is_last = batch.len() < BATCH;
+            for message in batch {
+                if turn.account != message.account {
+                    self.end_turn(&turn);
+                    turn = self.begin_turn(message.account);
+                }
+                if self.deliveries.delays.is_paused() {
+                    let mut last = message.id.predecessor();
+                    if turn.last.is_some() {
+                        (turn.is_over, last) = (true, MessageId::MAX);
+                        self.end_turn(&turn);
+                    }
+                    self.resume_after = Some((turn.account, last));
+                    return self.mark_sent().await;
+                }
+                if self.may_start(&mut turn, message.id).await {
+                    (turn.last, turn.started) = (Some(message.id), turn.started + 1);
+                    self.sweep.has_started = true;
+                    self.deliveries.start(Arc::clone(&self.receiver), message);
+                }
+            }
+            let skipped = if turn.is_over { Some(MessageId::MAX) } else { turn.resume_after };
+            after = (turn.account, skipped.map_or(last, |id| id.max(last)));
+            self.mark_sent().await?;
+            if is_last || !self.has_lease().await? {
+                break;
+            }
+            self.count().await?;
+        }
+        self.end_turn(&turn);
+        if self.sweep.accounts > 0 {
+            self.alone = self.sweep.last.filter(|_| is_whole && self.sweep.accounts == 1);
+        }
+        if mem::take(&mut self.deliveries.has_undelayed) {
+            sleep(BRAKE).await;
+        }
+        if !self.sweep.has_more {
+            let _ = timeout(PATIENCE, self.deliveries.finish()).await;
+        } else if !self.sweep.has_started {
+            let _ = timeout(PATIENCE, self.deliveries.record_next()).await;
+        }
+        self.sweep.is_done = true;
+        self.mark_sent().await
+    }
+
+    fn begin_turn(&mut self, account: AccountId) -> Turn {
+        let is_over = self.deliveries.delays.is_account_paused(account);
+        self.sweep.has_delayed |= is_over;
+        Turn {
+            account,
+            ends: Instant::now() + if self.alone == Some(account) { TURN_ALONE } else { TURN },
+            resume_after: self.deliveries.delays.resume_after(account),
+            last: None,
+            started: 0,
+            has_messages: false,
+            is_over,
+        }
+    }
+
+    fn end_turn(&mut self, turn: &Turn) {
+        let delays = &mut self.deliveries.delays;
+        if turn.is_over {
+            return delays.set_resume_after(turn.account, turn.last.or(turn.resume_after));
+        }
+        // The next turn begins with the oldest message.
+        self.sweep.has_more |= turn.resume_after.is_some();
+        delays.set_resume_after(turn.account, None);
+    }
+
+    /// Waits until a message may be delivered. Returns false if it waits for a later sweep.
+    async fn may_start(&mut self, turn: &mut Turn, id: MessageId) -> bool {
+        if turn.is_over || Some(id) <= turn.resume_after || self.deliveries.has(id) {
+            return false;
+        }
+        if self.deliveries.delays.is_delayed(turn.account, id) {
+            self.sweep.has_delayed = true;
+            return false;
+        }
+        if !mem::replace(&mut turn.has_messages, true) {
+            (self.sweep.accounts, self.sweep.last) = (self.sweep.accounts + 1, Some(turn.account));
+        }
+        turn.is_over = !self.has_place(turn).await;
+        self.sweep.has_more |= turn.is_over;
+        // The account or the endpoint may have been paused meanwhile.
+        if self.deliveries.delays.is_account_paused(turn.account) {
+            (turn.is_over, self.sweep.has_delayed) = (true, true);
+        }
+        !turn.is_over && !self.deliveries.delays.is_paused()
+    }
+
+    /// Waits for a place. Returns false if the turn is over before.
+    async fn has_place(&mut self, turn: &Turn) -> bool {
+        let most = match self.deliveries.delays.is_failing(turn.account) {
+            _ if self.alone == Some(turn.account) => AT_ONCE,
+            true => AT_ONCE_OF_FAILING,
+            false => AT_ONCE_OF_ACCOUNT,
+        };
+        if turn.started >= AT_ONCE_OF_ACCOUNT && Instant::now() >= turn.ends {
+            return false;
+        }
+        while self.deliveries.count_of(turn.account) >= most {
+            if turn.last.is_none() || timeout_at(turn.ends, self.deliveries.record_next()).await.is_err() {
+                return false;
+            }
+        }
+        while self.deliveries.count() >= AT_ONCE {
+            self.deliveries.record_next().await;
+        }
+        true
+    }
+}
