@@ -27,6 +27,5 @@ pub use input::fields::InvalidObject;
 pub use operations::{Operation, Permission, Target};
 pub use prefer::header::Prefer;
 pub use response::{Response, Sent};
-pub use service::forwarded::parse_forwarded;
 pub use service::listener_service::ListenerService;
 pub use state::{Api, PasswordCounters};

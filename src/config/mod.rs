@@ -110,7 +110,7 @@ pub struct ServiceSettings {
     /// Let clients of a staging service request failures with the Prefer header
     #[arg(long, value_name = "MODE", env = "PETSTORE_SIMULATION", default_value = "on")]
     pub simulation: SimulationMode,
-    /// Proxy whose X-Forwarded-For or Forwarded header is trusted: an IP address or a network; can be repeated
+    /// Proxy whose X-Forwarded-For header is trusted: an IP address or a network; can be repeated
     #[arg(long, value_name = "NETWORK", env = "PETSTORE_TRUSTED_PROXY", value_delimiter = ',', value_parser = Network::parse)]
     pub trusted_proxy: Vec<Network>,
     /// TLS certificate chain (PEM), which turns on TLS; reloaded when it changes

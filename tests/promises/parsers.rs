@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use clap::{Args, Command};
 use http::{HeaderMap, HeaderValue, Method, Uri};
-use petstore::api::{Prefer, Target, parse_forwarded, parse_message, parse_new_pet, parse_pet_query};
+use petstore::api::{Prefer, Target, parse_message, parse_new_pet, parse_pet_query};
 use petstore::config::{self, BaseUrl, File, Listener, Network, ServiceSettings};
 use petstore::domain::{ApiKey, Deployment, IdempotencyKey, MessageId, MessageText};
 use petstore::representation::pet_json;
@@ -17,11 +17,10 @@ use petstore::store::postgres::DatabaseUrl;
 /// Returns whether the parser accepts the input.
 pub type Parser = fn(&[u8]) -> bool;
 
-pub const ALL: [(&str, Parser); 11] = [
+pub const ALL: [(&str, Parser); 10] = [
     ("body", body),
     ("control", control),
     ("cursor", cursor),
-    ("forwarded", forwarded),
     ("idempotency_key", idempotency_key),
     ("key", key),
     ("postgres_url", postgres_url),
@@ -56,14 +55,6 @@ fn cursor(bytes: &[u8]) -> bool {
     let Ok(text) = str::from_utf8(bytes) else { return false };
     let message = MessageId::parse(text).map(|id| assert_eq!(id.to_string(), text.to_ascii_lowercase()));
     message.is_some() || parse_pet_query(&format!("after={text}")).is_ok()
-}
-
-fn forwarded(bytes: &[u8]) -> bool {
-    let Ok(text) = str::from_utf8(bytes) else { return false };
-    // In an accepted line, the last address is the one that the proxy appended, not one that the client sent.
-    let appended = parse_forwarded(&format!("{text}, for=192.0.2.1"));
-    assert!(appended.is_none_or(|addresses| addresses.last() == Some(&Some([192, 0, 2, 1].into()))));
-    parse_forwarded(text).is_some()
 }
 
 fn idempotency_key(bytes: &[u8]) -> bool {

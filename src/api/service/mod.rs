@@ -2,7 +2,6 @@
 
 pub(crate) mod client_address;
 pub(super) mod cors;
-pub(super) mod forwarded;
 pub(super) mod framing;
 pub(super) mod listener_service;
 pub(crate) mod record;
