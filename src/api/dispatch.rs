@@ -65,7 +65,6 @@ impl Operation {
             GetLiveness => Ok(health::live()),
             GetReadiness => Box::pin(health::ready(api)).await,
             GetMetrics => Ok(Box::pin(metrics::serve(api, &head.headers)).await),
-            GetApiCatalog => Ok(well_known::api_catalog(api, &head.headers)),
             GetSecurityTxt => well_known::security_txt(api, &head.headers),
             GetDocument | GetDocument30 => {
                 let version = if self == GetDocument { Version::V3_1 } else { Version::V3_0 };

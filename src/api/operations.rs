@@ -27,7 +27,6 @@ pub enum Operation {
     GetMetrics,
     GetDocument,
     GetDocument30,
-    GetApiCatalog,
     GetSecurityTxt,
 }
 
@@ -42,7 +41,7 @@ const EVERY: Option<Listener> = None;
 const GET: &[Method] = &[Method::GET, Method::HEAD];
 const POST: &[Method] = &[Method::POST];
 
-static TABLE: [Row; 18] = [
+static TABLE: [Row; 17] = [
     row(ListPets, Account, "listPets", GET, STORE, "/v1/pets"),
     row(CreatePet, Account, "createPet", POST, STORE, "/v1/pets"),
     row(GetPet, Account, "getPet", GET, STORE, "/v1/pets/{petId}"),
@@ -59,7 +58,6 @@ static TABLE: [Row; 18] = [
     row(GetMetrics, Anyone, "getMetrics", GET, OPS, "/metrics"),
     row(GetDocument, Anyone, "getDocument", GET, STORE, "/openapi.json"),
     row(GetDocument30, Anyone, "getDocument30", GET, STORE, "/openapi-3.0.json"),
-    row(GetApiCatalog, Anyone, "getApiCatalog", GET, STORE, "/.well-known/api-catalog"),
     row(GetSecurityTxt, Anyone, "getSecurityTxt", GET, STORE, "/.well-known/security.txt"),
 ];
 

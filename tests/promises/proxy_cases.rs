@@ -105,7 +105,7 @@ const EXTRAS: &str = "connection: close\r\n|connection: keep-alive\r\n|connectio
      connection: upgrade, http2-settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABkAAQAAP__\r\n|\
      expect: 100-continue\r\n|expect: 100-continue\r\nexpect: x\r\n|expect: x\r\n|\
      te: trailers, chunked\r\n|trailer: content-length\r\n|max-forwards: 0\r\n|\
-     x-original-url: /.well-known/api-catalog\r\nx-rewrite-url: /.well-known/api-catalog\r\n|x-http-method-override: GET\r\n|\
+     x-original-url: /.well-known/security.txt\r\nx-rewrite-url: /.well-known/security.txt\r\n|x-http-method-override: GET\r\n|\
      content-encoding: gzip\r\n|x: y\r\n z\r\n|x: y\r\n\tz\r\n|x: y\rz: 1\r\n|x: y\nz: 1\r\n|\
      x: y\0\r\n|: y\r\n|x y: z\r\n|no colon\r\n|x: \u{e4}\r\n|\u{e4}: x\r\n|\r\n";
 
@@ -194,7 +194,7 @@ fn chunks(random: &mut Random, hidden: &str) -> String {
 }
 
 /// The path that a rule of the proxy blocks, and two that it does not block.
-const PATHS: &str = "/.well-known/api-catalog|/livez|/v1/pets";
+const PATHS: &str = "/.well-known/security.txt|/livez|/v1/pets";
 
 pub fn target(random: &mut Random) -> String {
     if random.below(3) > 0 {

@@ -118,7 +118,9 @@ fn case(random: &mut Random, tag: &str, key: &str) -> (Vec<Header>, Vec<u8>) {
             ),
             9 => ("connection".into(), one_of(random, "close|keep-alive|content-length|x-request-id").to_owned()),
             10 => ("host".into(), one_of(random, "messages.example.com|pets.example.com|x\r\ny: z|").to_owned()),
-            11 => (one_of(random, ":path|:method|:authority|:scheme|:x").to_owned(), "/.well-known/api-catalog".into()),
+            11 => {
+                (one_of(random, ":path|:method|:authority|:scheme|:x").to_owned(), "/.well-known/security.txt".into())
+            }
             12 => ("te".into(), one_of(random, "trailers|chunked").to_owned()),
             _ => ("expect".into(), "100-continue".into()),
         };
@@ -128,7 +130,7 @@ fn case(random: &mut Random, tag: &str, key: &str) -> (Vec<Header>, Vec<u8>) {
     match random.below(16) {
         0 => headers[random.index(4)].1 += " HTTP/1.1\r\nhost: x\r\n\r\n",
         1 => headers[random.index(4)].1 += &format!(" HTTP/1.1\r\n\r\n{hidden}"),
-        2 => headers[random.index(4)].1 += one_of(random, " |\r|\n|\0|#x|\t|/../.well-known/api-catalog|@x|\u{e4}"),
+        2 => headers[random.index(4)].1 += one_of(random, " |\r|\n|\0|#x|\t|/../.well-known/security.txt|@x|\u{e4}"),
         3 => drop(headers.remove(random.index(4))),
         _ => {}
     }

@@ -203,7 +203,7 @@ impl Head {
             status,
             id: value("x-request-id").map(str::to_owned),
             closes: value("connection").is_some_and(|value| value.eq_ignore_ascii_case("close")),
-            is_blocked: status == 200 && content_type.starts_with("application/linkset"),
+            is_blocked: status == 200 && content_type.starts_with("text/plain"),
         }
     }
 }

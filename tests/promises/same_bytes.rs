@@ -26,7 +26,7 @@ const SILENCE: Duration = Duration::from_millis(250);
 async fn proxies_and_the_service_read_the_same_bytes() {
     let cases = trial::rounds(1_500);
     let Shop { database, key } = Shop::on_sqlite();
-    let service = database.serve_with("--trusted-proxy 127.0.0.1");
+    let service = database.serve_with("--trusted-proxy 127.0.0.1 --security-contact mailto:security@shop.example");
     let mut random = Random::from_seed();
     let site = Site::start(service.store(), service.messages(), &mut random).await;
     let Tally { alike, stopped, repaired } = site.run(cases, &key, &mut random).await;
@@ -47,7 +47,7 @@ async fn proxies_turn_http2_into_the_requests_that_they_count() {
     // A tenth of the cases, because HTTP/2 leaves less to read differently.
     let cases = trial::rounds(10_000) / 10;
     let Shop { database, key } = Shop::on_sqlite();
-    let service = database.serve_with("--trusted-proxy 127.0.0.1");
+    let service = database.serve_with("--trusted-proxy 127.0.0.1 --security-contact mailto:security@shop.example");
     let mut random = Random::from_seed();
     let site = Site::start(service.store(), service.messages(), &mut random).await;
     let before = site.findings.forwarded.load(Ordering::Relaxed);
@@ -332,8 +332,7 @@ async fn serve_leniently(mut stream: TcpStream) {
                 .find(|(name, _)| name.eq_ignore_ascii_case("x-request-id"));
             let target = head.split_whitespace().nth(1).unwrap_or_default();
             let path = percent_encoding::percent_decode_str(target).decode_utf8_lossy();
-            let kind =
-                if path.contains("/.well-known/api-catalog") { "application/linkset+json" } else { "application/json" };
+            let kind = if path.contains("/.well-known/security.txt") { "text/plain" } else { "application/json" };
             let response = format!(
                 "HTTP/1.1 200 OK\r\nx-request-id: {}\r\ncontent-type: {kind}\r\ncontent-length: 0\r\n\r\n",
                 id.map_or("", |(_, id)| id)
