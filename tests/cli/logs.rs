@@ -91,10 +91,13 @@ async fn proxy_that_sends_only_forwarded_is_logged_once() {
     let server = folder.serve("serve --log-requests --log-format json --trusted-proxy 127.0.0.1");
     for _ in 0..2 {
         Request::new(server.store(), "GET", "/livez").header("forwarded", "for=192.0.2.60").send().await;
-        assert_eq!(server.logged("request")["client_address"], "127.0.0.1");
     }
     let log = server.end_by(Signal::TERM).stderr;
-    assert_eq!(log.matches("trusted proxy sends Forwarded without X-Forwarded-For").count(), 1, "{log}");
+    for (part, times) in
+        [("trusted proxy sends Forwarded without X-Forwarded-For", 1), (r#""client_address":"127.0.0.1""#, 2)]
+    {
+        assert_eq!(log.matches(part).count(), times, "{part}: {log}");
+    }
 }
 
 #[tokio::test]
