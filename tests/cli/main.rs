@@ -2,7 +2,6 @@
 
 mod accounts;
 mod animals;
-mod artefacts;
 mod audit;
 mod backups;
 mod configuration;

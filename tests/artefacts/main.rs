@@ -1,7 +1,8 @@
 //! The artefacts of a release: each is installed into a clean tree, and a quickstart runs from there.
 //!
-//! `scripts/release --check` runs these tests on the artefacts in the folder `DIST`. Without `DIST`, they pack the program of the
-//! tests, because a release build takes minutes. Ignored by default: the first time, the tools that pack it are compiled.
+//! `scripts/release --check` runs these tests on the artefacts in the folder `DIST`. Without `DIST`, they pack the program of
+//! the tests, because a release build takes minutes. They run only when they are named, because compiling the tools that pack
+//! the program takes minutes, too.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -56,13 +57,11 @@ async fn quickstart(mut command: Command, data: &Path) -> Option<i32> {
 }
 
 #[test]
-#[ignore = "compiles tools, for minutes"]
 fn checksums_of_artefacts_match() {
     succeed(Command::new("sha256sum").args(["--check", "--quiet", "--strict", "SHA256SUMS"]).current_dir(&*DIST));
 }
 
 #[tokio::test]
-#[ignore = "compiles tools, for minutes"]
 async fn archive_of_artefacts_installs_and_serves() {
     let folder = Folder::new();
     succeed(folder.program("tar").arg("--extract").arg("--strip-components=1").arg("--file").arg(artefact(".tar.gz")));
@@ -125,7 +124,6 @@ async fn archive_of_artefacts_installs_and_serves() {
 }
 
 #[test]
-#[ignore = "compiles tools, for minutes"]
 fn static_program_of_artefacts_loads_no_library() {
     let folder = Folder::new();
     succeed(folder.program("tar").arg("--extract").arg("--strip-components=1").arg("--file").arg(artefact(".tar.gz")));
@@ -146,7 +144,6 @@ fn static_program_of_artefacts_loads_no_library() {
 }
 
 #[tokio::test]
-#[ignore = "compiles tools, for minutes"]
 async fn image_of_artefacts_is_accepted_and_serves() {
     let folder = Folder::new();
     let oci = artefact("-oci.tar").display().to_string();
@@ -194,7 +191,6 @@ async fn image_of_artefacts_is_accepted_and_serves() {
 }
 
 #[test]
-#[ignore = "compiles tools, for minutes"]
 fn debian_package_of_artefacts_is_accepted_by_lintian() {
     let folder = Folder::new();
     let mut lintian = folder.program("lintian");
@@ -258,7 +254,6 @@ inside petstore --version 2>/dev/null || echo 'no program'
 
 /// Only root can install packages. Without root, the test checks the content of the package.
 #[tokio::test]
-#[ignore = "compiles tools, for minutes"]
 async fn debian_package_of_artefacts_installs_upgrades_and_purges() {
     let folder = Folder::new();
     let package = artefact(".deb");
