@@ -1,6 +1,20 @@
 //! The command line, with one module per command: `run` (the service), `accounts`, `shop` and `data` (the store), `about` (the
 //! program), and `terminal` (what they share).
 
+/// Declares the subcommands of a command, each of which has a method `run`.
+macro_rules! subcommands {
+    (pub enum $name:ident { $($subcommand:ident($arguments:ident),)+ }) => {
+        #[derive(clap::Subcommand, Debug)]
+        pub enum $name { $($subcommand($arguments)),+ }
+
+        impl $name {
+            pub fn run(self, common: &$crate::config::Common) -> $crate::cli::Outcome {
+                match self { $(Self::$subcommand(command) => command.run(common)),+ }
+            }
+        }
+    };
+}
+
 mod about;
 mod accounts;
 mod data;

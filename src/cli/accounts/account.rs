@@ -3,25 +3,26 @@
 use std::collections::TryReserveError;
 use std::io::{self, BufRead, Write, stdin};
 
-use clap::{Args, Subcommand};
+use clap::Args;
 use serde_json::{Value, json};
 
 use crate::cli::data::database::{find_account, no_account};
 use crate::cli::terminal::confirm::confirms;
-use crate::cli::terminal::table::{print_list, strip_bidi};
+use crate::cli::terminal::table::{Listed, print_list, strip_bidi};
 use crate::cli::{Create, Failure, Outcome, actor, print_to, stdout, with_store};
 use crate::config::{Common, one_of};
 use crate::domain::account::{HashingMemory, NewPassword, PasswordDigest};
 use crate::domain::{Account as AccountRecord, Email, NewAccount, Role, Secret};
 use crate::runtime::clock::Clock;
 
-#[derive(Subcommand, Debug)]
-pub enum Account {
-    Create(CreateAccount),
-    List(ListAccounts),
-    SetPassword(SetPassword),
-    SetRole(SetRole),
-    Delete(DeleteAccount),
+subcommands! {
+    pub enum Account {
+        Create(CreateAccount),
+        List(ListAccounts),
+        SetPassword(SetPassword),
+        SetRole(SetRole),
+        Delete(DeleteAccount),
+    }
 }
 
 /// Create an account
@@ -97,18 +98,6 @@ pub struct DeleteAccount {
     email: Email,
 }
 
-impl Account {
-    pub fn run(self, common: &Common) -> Outcome {
-        match self {
-            Self::Create(command) => command.run(common),
-            Self::List(command) => command.run(common),
-            Self::SetPassword(command) => command.run(common),
-            Self::SetRole(command) => command.run(common),
-            Self::Delete(command) => command.run(common),
-        }
-    }
-}
-
 impl CreateAccount {
     fn run(self, common: &Common) -> Outcome {
         let password = self.password_stdin.then(read_password).transpose()?;
@@ -127,9 +116,7 @@ impl CreateAccount {
 
 impl ListAccounts {
     fn run(self, common: &Common) -> Outcome {
-        with_store(common, Create::Never, async |store| {
-            print_list(&store.list_accounts().await?, self.json, json, table)
-        })
+        with_store(common, Create::Never, async |store| print_list(&store.list_accounts().await?, self.json))
     }
 }
 
@@ -191,18 +178,22 @@ fn read_password() -> Result<NewPassword, Failure> {
     NewPassword::parse(&Secret::new(password)).map_err(|invalid| Failure(format!("the password {invalid}")))
 }
 
-fn json(account: &AccountRecord) -> Value {
-    let AccountRecord { id, email, role, created_at, has_password } = account;
-    let (email, role) = (email.as_str(), role.as_str());
-    json!({ "id": id.0, "email": email, "role": role, "createdAt": created_at, "hasPassword": has_password })
-}
+impl Listed for AccountRecord {
+    const HEAD: &[&str] = &["ID", "EMAIL", "ROLE", "CREATED", "PASSWORD"];
 
-fn table(accounts: &[AccountRecord]) -> String {
-    let rows = accounts.iter().map(|account| {
-        let password = if account.has_password { "yes" } else { "no" };
-        let email = strip_bidi(account.email.as_str());
-        let role = account.role.as_str().to_owned();
-        [account.id.0.to_string(), email, role, account.created_at.to_string(), password.to_owned()]
-    });
-    crate::cli::terminal::table::table(["ID", "EMAIL", "ROLE", "CREATED", "PASSWORD"], rows)
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.id.0.to_string(),
+            strip_bidi(self.email.as_str()),
+            self.role.as_str().to_owned(),
+            self.created_at.to_string(),
+            if self.has_password { "yes" } else { "no" }.to_owned(),
+        ]
+    }
+
+    fn json(&self) -> Value {
+        let Self { id, email, role, created_at, has_password } = self;
+        let (email, role) = (email.as_str(), role.as_str());
+        json!({ "id": id.0, "email": email, "role": role, "createdAt": created_at, "hasPassword": has_password })
+    }
 }

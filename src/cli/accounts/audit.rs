@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::cli::terminal::table::{or_dash, print_list, strip_bidi, table};
+use crate::cli::terminal::table::{Listed, or_dash, print_list, strip_bidi};
 use crate::cli::{Create, Outcome, with_store};
 use crate::config::{Common, duration};
 use crate::domain::{AuditEntry, AuditQuery, Direction, PageLimit, PageQuery};
@@ -41,36 +41,37 @@ impl Audit {
                 entries.extend(more_entries);
                 page.after = entries.last().map(|last| last.id);
                 if !more {
-                    return print_list(&entries, self.json, json, shown);
+                    return print_list(&entries, self.json);
                 }
             }
         })
     }
 }
 
-fn json(entry: &AuditEntry) -> Value {
-    json!({
-        "id": entry.id,
-        "createdAt": entry.at,
-        "action": entry.action,
-        "actor": entry.actor,
-        "subject": entry.subject,
-        "clientAddress": entry.client_address,
-        "requestId": entry.request_id,
-    })
-}
+impl Listed for AuditEntry {
+    const HEAD: &[&str] = &["ID", "TIME", "ACTION", "ACTOR", "CLIENT", "REQUEST", "SUBJECT"];
 
-fn shown(entries: &[AuditEntry]) -> String {
-    let rows = entries.iter().map(|entry| {
-        [
-            entry.id.to_string(),
-            entry.at.to_string(),
-            entry.action.clone(),
-            strip_bidi(&entry.actor),
-            or_dash(entry.client_address.as_deref()),
-            or_dash(entry.request_id.as_deref()),
-            strip_bidi(&entry.subject),
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.id.to_string(),
+            self.at.to_string(),
+            self.action.clone(),
+            strip_bidi(&self.actor),
+            or_dash(self.client_address.as_deref()),
+            or_dash(self.request_id.as_deref()),
+            strip_bidi(&self.subject),
         ]
-    });
-    table(["ID", "TIME", "ACTION", "ACTOR", "CLIENT", "REQUEST", "SUBJECT"], rows)
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "id": self.id,
+            "createdAt": self.at,
+            "action": self.action,
+            "actor": self.actor,
+            "subject": self.subject,
+            "clientAddress": self.client_address,
+            "requestId": self.request_id,
+        })
+    }
 }

@@ -4,24 +4,25 @@ use std::fs::File;
 use std::io::Write;
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
+use clap::Args;
 use serde_json::{Value, json};
 
 use crate::api::prefer::preferences::Preferences;
 use crate::cli::data::database::find_account;
-use crate::cli::terminal::table::{or_dash, print_list, strip_bidi};
+use crate::cli::terminal::table::{Listed, or_dash, print_list, strip_bidi};
 use crate::cli::{Create, Failure, Outcome, actor, stdout, with_store};
 use crate::config::{Common, at_least_a_second, duration};
 use crate::domain::api_key::{KeyName, NewKey, Rotation};
 use crate::domain::{ApiKey, Deployment, Email, Invalid, KeyId, KeyRecord};
 use crate::runtime::clock::Clock;
 
-#[derive(Subcommand, Debug)]
-pub enum Key {
-    Create(CreateKey),
-    List(ListKeys),
-    Revoke(RevokeKey),
-    Rotate(RotateKey),
+subcommands! {
+    pub enum Key {
+        Create(CreateKey),
+        List(ListKeys),
+        Revoke(RevokeKey),
+        Rotate(RotateKey),
+    }
 }
 
 /// Create an API key and print it
@@ -85,17 +86,6 @@ pub struct RotateKey {
     overlap: Duration,
 }
 
-impl Key {
-    pub fn run(self, common: &Common) -> Outcome {
-        match self {
-            Self::Create(command) => command.run(common),
-            Self::List(command) => command.run(common),
-            Self::Revoke(command) => command.run(common),
-            Self::Rotate(command) => command.run(common),
-        }
-    }
-}
-
 impl CreateKey {
     fn run(self, common: &Common) -> Outcome {
         let out = stdout()?;
@@ -117,7 +107,7 @@ impl CreateKey {
 
 impl ListKeys {
     fn run(self, common: &Common) -> Outcome {
-        with_store(common, Create::Never, async |store| print_list(&store.list_keys().await?, self.json, json, table))
+        with_store(common, Create::Never, async |store| print_list(&store.list_keys().await?, self.json))
     }
 }
 
@@ -153,38 +143,39 @@ fn show(mut out: File, key: &ApiKey, id: KeyId) -> Outcome {
     })
 }
 
-fn json(key: &KeyRecord) -> Value {
-    json!({
-        "id": key.id.0,
-        "name": key.name,
-        "account": key.account.as_str(),
-        "hint": key.hint,
-        "createdAt": key.created_at,
-        "lastUsedAt": key.last_use(),
-        "expiresAt": key.expires_at,
-        "revokedAt": key.revoked_at,
-        "readOnly": key.read_only,
-        "prefer": key.prefer,
-    })
-}
+impl Listed for KeyRecord {
+    const HEAD: &[&str] =
+        &["ID", "NAME", "ACCOUNT", "HINT", "CREATED", "LAST USED", "EXPIRES", "REVOKED", "ACCESS", "PREFER"];
 
-fn table(keys: &[KeyRecord]) -> String {
-    let head = ["ID", "NAME", "ACCOUNT", "HINT", "CREATED", "LAST USED", "EXPIRES", "REVOKED", "ACCESS", "PREFER"];
-    let rows = keys.iter().map(|key| {
-        [
-            key.id.0.to_string(),
-            strip_bidi(&key.name),
-            strip_bidi(key.account.as_str()),
-            key.hint.clone(),
-            key.created_at.to_string(),
-            or_dash(key.last_use()),
-            or_dash(key.expires_at),
-            or_dash(key.revoked_at),
-            if key.read_only { "read" } else { "write" }.to_owned(),
-            or_dash(key.prefer.as_deref()),
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.id.0.to_string(),
+            strip_bidi(&self.name),
+            strip_bidi(self.account.as_str()),
+            self.hint.clone(),
+            self.created_at.to_string(),
+            or_dash(self.last_use()),
+            or_dash(self.expires_at),
+            or_dash(self.revoked_at),
+            if self.read_only { "read" } else { "write" }.to_owned(),
+            or_dash(self.prefer.as_deref()),
         ]
-    });
-    crate::cli::terminal::table::table(head, rows)
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "id": self.id.0,
+            "name": self.name,
+            "account": self.account.as_str(),
+            "hint": self.hint,
+            "createdAt": self.created_at,
+            "lastUsedAt": self.last_use(),
+            "expiresAt": self.expires_at,
+            "revokedAt": self.revoked_at,
+            "readOnly": self.read_only,
+            "prefer": self.prefer,
+        })
+    }
 }
 
 fn key_name(name: &str) -> Result<KeyName, Invalid> {

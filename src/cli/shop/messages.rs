@@ -1,13 +1,13 @@
 //! `petstore messages`
 
-use clap::{Args, Subcommand};
+use clap::Args;
 use serde_json::{Value, json};
 
 use crate::cli::data::database::find_account;
 use crate::cli::data::export;
 use crate::cli::terminal::confirm::confirms;
 use crate::cli::terminal::progress::counted;
-use crate::cli::terminal::table::{or_dash, print_list, strip_bidi, table};
+use crate::cli::terminal::table::{Listed, or_dash, print_list, strip_bidi};
 use crate::cli::{Create, Failure, Outcome, actor, with_store};
 use crate::config::{Common, one_of};
 use crate::domain::{Email, Invalid, MessageId, MessageQuery, MessageRecord, MessageState};
@@ -17,12 +17,13 @@ use crate::store::Store;
 /// Maximum number of characters of a message in the table.
 const PREVIEW: usize = 40;
 
-#[derive(Subcommand, Debug)]
-pub enum Messages {
-    List(List),
-    Export(Export),
-    Retry(Retry),
-    Discard(Discard),
+subcommands! {
+    pub enum Messages {
+        List(List),
+        Export(Export),
+        Retry(Retry),
+        Discard(Discard),
+    }
 }
 
 /// List the newest messages
@@ -96,17 +97,6 @@ struct Filter {
     state: Option<MessageState>,
 }
 
-impl Messages {
-    pub fn run(self, common: &Common) -> Outcome {
-        match self {
-            Self::List(command) => command.run(common),
-            Self::Export(command) => command.run(common),
-            Self::Retry(command) => command.run(common),
-            Self::Discard(command) => command.run(common),
-        }
-    }
-}
-
 impl Filter {
     async fn query(self, store: &Store, newest: Option<u32>) -> Result<MessageQuery, Failure> {
         let account = match &self.account {
@@ -127,7 +117,7 @@ impl List {
                 Ok(())
             };
             store.export_messages(&query, &mut keep).await?;
-            print_list(&messages, self.json, json, shown)
+            print_list(&messages, self.json)
         })
     }
 }
@@ -140,7 +130,7 @@ impl Export {
             export::export(&self.target, &common.data_dir, "message", &progress, async |out| {
                 let mut line = |record: MessageRecord| {
                     progress.inc(1);
-                    serde_json::to_writer(&mut *out, &json(&record))?;
+                    serde_json::to_writer(&mut *out, &record.json())?;
                     out.write_all(b"\n")
                 };
                 store.export_messages(&query, &mut line).await
@@ -185,29 +175,28 @@ fn message_id(text: &str) -> Result<MessageId, Invalid> {
     MessageId::parse(text).ok_or_else(|| Invalid("an id is msg_ and 32 hexadecimal digits".into()))
 }
 
-/// The fields of the API, the account and the time of delivery.
-fn json(record: &MessageRecord) -> Value {
-    let MessageRecord { message, account, sent_at } = record;
-    let mut object = Vec::new();
-    write_message(message, *sent_at, &mut object);
-    let mut object: Value = serde_json::from_slice(&object).expect("a message is JSON");
-    object["account"] = account.as_str().into();
-    object["sentAt"] = json!(sent_at);
-    object
-}
+impl Listed for MessageRecord {
+    const HEAD: &[&str] = &["ID", "ACCOUNT", "CREATED", "SENT", "MESSAGE"];
 
-fn shown(messages: &[MessageRecord]) -> String {
-    let head = ["ID", "ACCOUNT", "CREATED", "SENT", "MESSAGE"];
-    let rows = messages.iter().map(|MessageRecord { message, account, sent_at }| {
-        [
-            message.id.to_string(),
-            strip_bidi(account.as_str()),
-            message.created_at.to_string(),
-            or_dash(*sent_at),
-            preview(message.text.as_str()),
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.message.id.to_string(),
+            strip_bidi(self.account.as_str()),
+            self.message.created_at.to_string(),
+            or_dash(self.sent_at),
+            preview(self.message.text.as_str()),
         ]
-    });
-    table(head, rows)
+    }
+
+    /// The fields of the API, the account and the time of delivery.
+    fn json(&self) -> Value {
+        let mut object = Vec::new();
+        write_message(&self.message, self.sent_at, &mut object);
+        let mut object: Value = serde_json::from_slice(&object).expect("a message is JSON");
+        object["account"] = self.account.as_str().into();
+        object["sentAt"] = json!(self.sent_at);
+        object
+    }
 }
 
 /// Returns the beginning of a text in one line.

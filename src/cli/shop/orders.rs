@@ -1,18 +1,19 @@
 //! `petstore orders`
 
-use clap::{Args, Subcommand};
+use clap::Args;
 use serde_json::Value;
 
 use crate::cli::data::database::find_account;
-use crate::cli::terminal::table::{print_list, strip_bidi, table};
+use crate::cli::terminal::table::{Listed, print_list, strip_bidi};
 use crate::cli::{Create, Outcome, with_store};
 use crate::config::{Common, one_of};
 use crate::domain::{Direction, Email, Order, OrderQuery, OrderStatus, PageLimit};
 use crate::representation::order_json;
 
-#[derive(Subcommand, Debug)]
-pub enum Orders {
-    List(List),
+subcommands! {
+    pub enum Orders {
+        List(List),
+    }
 }
 
 /// List the newest orders
@@ -32,14 +33,6 @@ pub struct List {
     json: bool,
 }
 
-impl Orders {
-    pub fn run(self, common: &Common) -> Outcome {
-        match self {
-            Self::List(command) => command.run(common),
-        }
-    }
-}
-
 impl List {
     fn run(self, common: &Common) -> Outcome {
         with_store(common, Create::Never, async |store| {
@@ -56,7 +49,7 @@ impl List {
                 let email = store.find_email(order.account).await?;
                 rows.push((order, email.map_or_else(String::new, |email| email.as_str().to_owned())));
             }
-            print_list(&rows, self.json, json, shown)
+            print_list(&rows, self.json)
         })
     }
 }
@@ -66,16 +59,13 @@ fn limit(text: &str) -> Result<PageLimit, String> {
     PageLimit::new(number).map_err(|invalid| invalid.to_string())
 }
 
-/// The fields of the API, and the customer's address.
-fn json((order, email): &(Order, String)) -> Value {
-    let mut object: Value = serde_json::from_slice(&order_json(order)).expect("an order is JSON");
-    object["account"] = email.as_str().into();
-    object
-}
+/// An order, and the customer's address.
+impl Listed for (Order, String) {
+    const HEAD: &[&str] = &["ID", "ANIMAL", "ACCOUNT", "STATUS", "PLACED", "CHANGED"];
 
-fn shown(orders: &[(Order, String)]) -> String {
-    let rows = orders.iter().map(|(order, email)| {
-        [
+    fn cells(&self) -> Vec<String> {
+        let (order, email) = self;
+        vec![
             order.id.to_string(),
             order.pet_id.to_string(),
             strip_bidi(email),
@@ -83,6 +73,13 @@ fn shown(orders: &[(Order, String)]) -> String {
             order.created_at.to_string(),
             order.updated_at.to_string(),
         ]
-    });
-    table(["ID", "ANIMAL", "ACCOUNT", "STATUS", "PLACED", "CHANGED"], rows)
+    }
+
+    /// The fields of the API, and the customer's address.
+    fn json(&self) -> Value {
+        let (order, email) = self;
+        let mut object: Value = serde_json::from_slice(&order_json(order)).expect("an order is JSON");
+        object["account"] = email.as_str().into();
+        object
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::Args;
 use tracing::Level;
 
 use super::animal_file::{AnimalFile, temporary_folder};
@@ -14,10 +14,11 @@ use crate::config::Common;
 use crate::domain::Pet;
 use crate::representation::write_pet;
 
-#[derive(Subcommand, Debug)]
-pub enum Pets {
-    Import(Import),
-    Export(Export),
+subcommands! {
+    pub enum Pets {
+        Import(Import),
+        Export(Export),
+    }
 }
 
 /// Import animals from newline-delimited JSON
@@ -57,15 +58,6 @@ Examples:
 pub struct Export {
     #[command(flatten)]
     target: export::Target,
-}
-
-impl Pets {
-    pub fn run(self, common: &Common) -> Outcome {
-        match self {
-            Self::Import(command) => command.run(common),
-            Self::Export(command) => command.run(common),
-        }
-    }
 }
 
 impl Import {

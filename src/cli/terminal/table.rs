@@ -4,19 +4,29 @@ use serde_json::Value;
 
 use crate::cli::{Outcome, print, print_json};
 
-pub fn print_list<T>(records: &[T], as_json: bool, json: fn(&T) -> Value, table: fn(&[T]) -> String) -> Outcome {
-    if as_json { print_json(&records.iter().map(json).collect::<Vec<_>>()) } else { print(&table(records)) }
+/// A record of a list.
+pub trait Listed {
+    /// The heads of the columns.
+    const HEAD: &[&str];
+
+    fn cells(&self) -> Vec<String>;
+
+    fn json(&self) -> Value;
 }
 
-pub fn table<const COLUMNS: usize>(head: [&str; COLUMNS], rows: impl Iterator<Item = [String; COLUMNS]>) -> String {
-    let rows: Vec<_> = std::iter::once(head.map(str::to_owned)).chain(rows).collect();
+pub fn print_list<T: Listed>(records: &[T], as_json: bool) -> Outcome {
+    if as_json {
+        return print_json(&records.iter().map(T::json).collect::<Vec<_>>());
+    }
+    let head = T::HEAD.iter().map(|&head| head.to_owned()).collect();
+    let rows: Vec<Vec<_>> = std::iter::once(head).chain(records.iter().map(T::cells)).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: [usize; COLUMNS] = std::array::from_fn(width);
+    let widths: Vec<_> = (0..T::HEAD.len()).map(width).collect();
     let lines = rows.iter().map(|row| {
-        let cells: Vec<_> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        let cells: Vec<_> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
         format!("{}\n", cells.join("  ").trim_end())
     });
-    lines.collect()
+    print(&lines.collect::<String>())
 }
 
 /// Formats a value, or `-` for `None`.

@@ -15,9 +15,19 @@ macro_rules! select {
 pub(super) mod postgres;
 pub(super) mod sqlite;
 
-pub(super) const LIST: &str = select!("WHERE id > $1 ORDER BY id LIMIT $2");
+/// Statements for lists of all customers or of one, with any status or with one, ascending and descending.
+type Lists = [[[&'static str; 2]; 2]; 2];
 
-pub(super) const LIST_DESCENDING: &str = select!("WHERE id < $1 ORDER BY id DESC LIMIT $2");
+/// Lists of all orders, in both databases.
+const LISTS_OF_ALL: [&str; 2] =
+    [select!("WHERE id > $1 ORDER BY id LIMIT $2"), select!("WHERE id < $1 ORDER BY id DESC LIMIT $2")];
+
+/// Returns the statement for a list. Its parameters are the customer and the status, if they are given, the start and the
+/// number of rows.
+fn list(lists: &Lists, customer: Option<AccountId>, query: &OrderQuery) -> &'static str {
+    let [ascending, descending] = lists[usize::from(customer.is_some())][usize::from(query.status.is_some())];
+    query.direction.choose(ascending, descending)
+}
 
 impl FromRow for Order {
     fn from_row<R: Row>(row: &R) -> std::result::Result<Self, R::Error> {

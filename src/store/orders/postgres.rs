@@ -11,7 +11,7 @@ use crate::domain::{
     Timestamp, Transition,
 };
 use crate::store::audit::Values;
-use crate::store::orders::{LIST, LIST_DESCENDING};
+use crate::store::orders::{LISTS_OF_ALL, Lists, list};
 use crate::store::postgres::batch::write::{Write, WriteResult};
 use crate::store::postgres::connect::connection::PreparedConnection;
 use crate::store::postgres::database::Postgres;
@@ -80,31 +80,38 @@ const TRANSITION_BY_STAFF: &str = transition!(
     )"
 );
 
-/// Compares rows, as `LIST_BY_STATUS` of `pets.rs` does.
-const LIST_OF: &str =
-    select!("WHERE (account_id, id) > ($1, $2) AND account_id <= $1 ORDER BY account_id, id LIMIT $3");
-
-const LIST_OF_DESCENDING: &str =
-    select!("WHERE (account_id, id) < ($1, $2) AND account_id >= $1 ORDER BY account_id DESC, id DESC LIMIT $3");
-
-const LIST_OF_BY_STATUS: &str =
-    select!("WHERE account_id = $1 AND (status, id) > ($2, $3) AND status <= $2 ORDER BY status, id LIMIT $4");
-
-const LIST_OF_BY_STATUS_DESCENDING: &str = select!(
-    "WHERE account_id = $1 AND (status, id) < ($2, $3) AND status >= $2 ORDER BY status DESC, id DESC LIMIT $4"
-);
-
-const LIST_BY_STATUS: &str = select!("WHERE (status, id) > ($1, $2) AND status <= $1 ORDER BY status, id LIMIT $3");
-
-const LIST_BY_STATUS_DESCENDING: &str =
-    select!("WHERE (status, id) < ($1, $2) AND status >= $1 ORDER BY status DESC, id DESC LIMIT $3");
+/// Lists by a column compare rows, which PostgreSQL reads from one index in order.
+const LISTS: Lists = [
+    [
+        LISTS_OF_ALL,
+        [
+            select!("WHERE (status, id) > ($1, $2) AND status <= $1 ORDER BY status, id LIMIT $3"),
+            select!("WHERE (status, id) < ($1, $2) AND status >= $1 ORDER BY status DESC, id DESC LIMIT $3"),
+        ],
+    ],
+    [
+        [
+            select!("WHERE (account_id, id) > ($1, $2) AND account_id <= $1 ORDER BY account_id, id LIMIT $3"),
+            select!(
+                "WHERE (account_id, id) < ($1, $2) AND account_id >= $1 ORDER BY account_id DESC, id DESC LIMIT $3"
+            ),
+        ],
+        [
+            select!("WHERE account_id = $1 AND (status, id) > ($2, $3) AND status <= $2 ORDER BY status, id LIMIT $4"),
+            select!(
+                "WHERE account_id = $1 AND (status, id) < ($2, $3) AND status >= $2
+                ORDER BY status DESC, id DESC LIMIT $4"
+            ),
+        ],
+    ],
+];
 
 const FIND: &str = select!("WHERE id = $1 AND ($2::bigint IS NULL OR account_id = $2)");
 
 /// Statements prepared on each connection for reads or single writes.
 pub const STATEMENTS: &[&str] = &[
-    LIST_OF, LIST_OF_DESCENDING, LIST_OF_BY_STATUS, LIST_OF_BY_STATUS_DESCENDING, LIST, LIST_DESCENDING,
-    LIST_BY_STATUS, LIST_BY_STATUS_DESCENDING, FIND,
+    FIND, LISTS[0][0][0], LISTS[0][0][1], LISTS[0][1][0], LISTS[0][1][1], LISTS[1][0][0], LISTS[1][0][1],
+    LISTS[1][1][0], LISTS[1][1][1],
 ];
 
 impl Postgres {
@@ -136,18 +143,12 @@ impl Postgres {
         each: &mut (dyn FnMut(Order) + Send),
     ) -> Result<bool> {
         let (start, one_more) = (query.start(), query.limit.get() + 1);
-        let choose = |ascending, descending| query.direction.choose(ascending, descending);
-        let (customer, status) = (customer.map(|id| id.0), query.status.map(OrderStatus::code));
-        let (sql, parameters): (_, &[&(dyn ToSql + Sync)]) = match (&customer, &status) {
-            (Some(customer), Some(status)) => {
-                let sql = choose(LIST_OF_BY_STATUS, LIST_OF_BY_STATUS_DESCENDING);
-                (sql, &[customer, status, &start, &one_more])
-            }
-            (Some(customer), None) => (choose(LIST_OF, LIST_OF_DESCENDING), &[customer, &start, &one_more]),
-            (None, Some(status)) => (choose(LIST_BY_STATUS, LIST_BY_STATUS_DESCENDING), &[status, &start, &one_more]),
-            (None, None) => (choose(LIST, LIST_DESCENDING), &[&start, &one_more]),
-        };
-        let rows = self.readers.query(sql, parameters).await?;
+        let (of, status) = (customer.map(|id| id.0), query.status.map(OrderStatus::code));
+        let mut parameters: Vec<&(dyn ToSql + Sync)> = Vec::with_capacity(4);
+        parameters.extend(of.iter().map(|of| of as &(dyn ToSql + Sync)));
+        parameters.extend(status.iter().map(|status| status as &(dyn ToSql + Sync)));
+        parameters.extend([&start as &(dyn ToSql + Sync), &one_more]);
+        let rows = self.readers.query(list(&LISTS, customer, query), &parameters).await?;
         rows::page(&rows, query.limit, |row| {
             each(Order::from_row(row)?);
             Ok(())

@@ -1,6 +1,6 @@
 //! Orders in SQLite, and the status of the ordered animals, which changes with them.
 
-use rusqlite::Row;
+use rusqlite::{Row, params_from_iter};
 
 use crate::domain::order::{PlaceOrderError, TransitionError};
 use crate::domain::{
@@ -10,7 +10,7 @@ use crate::domain::{
 use crate::store::accounts::FIND_EMAIL;
 use crate::store::audit;
 use crate::store::audit::Values;
-use crate::store::orders::{LIST, LIST_DESCENDING};
+use crate::store::orders::{LISTS_OF_ALL, Lists, list};
 use crate::store::pets;
 use crate::store::sqlite::history::Effect;
 use crate::store::sqlite::write::connection::WriteConnection;
@@ -40,18 +40,22 @@ macro_rules! list_of {
     };
 }
 
-const LIST_OF: &str = list_of!("> ?2", "ASC");
-
-const LIST_OF_DESCENDING: &str = list_of!("< ?2", "DESC");
-
-const LIST_OF_BY_STATUS: &str = select!("WHERE account_id = ?1 AND status = ?2 AND id > ?3 ORDER BY id LIMIT ?4");
-
-const LIST_OF_BY_STATUS_DESCENDING: &str =
-    select!("WHERE account_id = ?1 AND status = ?2 AND id < ?3 ORDER BY id DESC LIMIT ?4");
-
-const LIST_BY_STATUS: &str = select!("WHERE status = ?1 AND id > ?2 ORDER BY id LIMIT ?3");
-
-const LIST_BY_STATUS_DESCENDING: &str = select!("WHERE status = ?1 AND id < ?2 ORDER BY id DESC LIMIT ?3");
+const LISTS: Lists = [
+    [
+        LISTS_OF_ALL,
+        [
+            select!("WHERE status = ?1 AND id > ?2 ORDER BY id LIMIT ?3"),
+            select!("WHERE status = ?1 AND id < ?2 ORDER BY id DESC LIMIT ?3"),
+        ],
+    ],
+    [
+        [list_of!("> ?2", "ASC"), list_of!("< ?2", "DESC")],
+        [
+            select!("WHERE account_id = ?1 AND status = ?2 AND id > ?3 ORDER BY id LIMIT ?4"),
+            select!("WHERE account_id = ?1 AND status = ?2 AND id < ?3 ORDER BY id DESC LIMIT ?4"),
+        ],
+    ],
+];
 
 const FIND: &str = select!("WHERE id = ?1 AND (?2 IS NULL OR account_id = ?2)");
 
@@ -88,24 +92,10 @@ impl Sqlite {
         each: &mut (dyn FnMut(Order) + Send),
     ) -> Result<bool> {
         let (limit, start) = (query.limit, query.start());
-        let one_more = limit.get() + 1;
         let each = |row: &Row<'_>| rows::read::<Order>(row).map(&mut *each);
-        let choose = |ascending, descending| query.direction.choose(ascending, descending);
-        self.read(|conn| match (customer, query.status) {
-            (Some(customer), Some(status)) => {
-                let sql = choose(LIST_OF_BY_STATUS, LIST_OF_BY_STATUS_DESCENDING);
-                rows::page(conn, sql, (customer.0, status.code(), start, one_more), limit, each)
-            }
-            (Some(customer), None) => {
-                let sql = choose(LIST_OF, LIST_OF_DESCENDING);
-                rows::page(conn, sql, (customer.0, start, one_more), limit, each)
-            }
-            (None, Some(status)) => {
-                let sql = choose(LIST_BY_STATUS, LIST_BY_STATUS_DESCENDING);
-                rows::page(conn, sql, (status.code(), start, one_more), limit, each)
-            }
-            (None, None) => rows::page(conn, choose(LIST, LIST_DESCENDING), (start, one_more), limit, each),
-        })
+        let status = query.status.map(|status| i64::from(status.code()));
+        let parameters = customer.map(|id| id.0).into_iter().chain(status).chain([start, limit.get() + 1]);
+        self.read(|conn| rows::page(conn, list(&LISTS, customer, query), params_from_iter(parameters), limit, each))
     }
 }
 
@@ -196,7 +186,7 @@ mod tests {
         let ascending = "SEARCH orders USING COVERING INDEX orders_by_status (account_id=? AND status=? AND id>?)";
         let descending = ascending.replace('>', "<");
         for (by_status, all, step) in
-            [(LIST_OF_BY_STATUS, LIST_OF, ascending), (LIST_OF_BY_STATUS_DESCENDING, LIST_OF_DESCENDING, &*descending)]
+            [(LISTS[1][1][0], LISTS[1][0][0], ascending), (LISTS[1][1][1], LISTS[1][0][1], &*descending)]
         {
             assert_eq!(plan(by_status), [step]);
             let steps = plan(all);
@@ -209,10 +199,10 @@ mod tests {
     #[test]
     fn lists_of_all_orders_read_in_order() {
         for (sql, step) in [
-            (LIST, "SEARCH orders USING INTEGER PRIMARY KEY (rowid>?)"),
-            (LIST_DESCENDING, "SEARCH orders USING INTEGER PRIMARY KEY (rowid<?)"),
-            (LIST_BY_STATUS, "SEARCH orders USING INDEX orders_of_all_by_status (status=? AND id>?)"),
-            (LIST_BY_STATUS_DESCENDING, "SEARCH orders USING INDEX orders_of_all_by_status (status=? AND id<?)"),
+            (LISTS[0][0][0], "SEARCH orders USING INTEGER PRIMARY KEY (rowid>?)"),
+            (LISTS[0][0][1], "SEARCH orders USING INTEGER PRIMARY KEY (rowid<?)"),
+            (LISTS[0][1][0], "SEARCH orders USING INDEX orders_of_all_by_status (status=? AND id>?)"),
+            (LISTS[0][1][1], "SEARCH orders USING INDEX orders_of_all_by_status (status=? AND id<?)"),
         ] {
             assert_eq!(plan(sql), [step]);
         }
