@@ -10,6 +10,7 @@ pub mod documents;
 mod endpoints;
 mod error;
 pub(crate) mod input;
+pub(crate) mod number;
 mod operations;
 pub(crate) mod prefer;
 pub(crate) mod recorder;

@@ -5,7 +5,7 @@
 
 use axum::http::Method;
 
-use super::input::query_and_body;
+use super::number;
 use crate::config::Listener;
 
 /// An operation of the service, in the order of the table.
@@ -255,7 +255,7 @@ impl Operation {
 
     /// The id at the place of the template's parameter. `None` if it is not an int64.
     pub fn id_in(self, path: &str) -> Option<i64> {
-        self.row().template.parameter(path).and_then(query_and_body::id)
+        self.row().template.parameter(path).and_then(number::id)
     }
 
     /// Returns whether the operation is a health check, which is not traced.

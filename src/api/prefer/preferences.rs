@@ -9,7 +9,8 @@ use jiff::civil::Date;
 
 use super::header::Prefer;
 use crate::api::error::Code;
-use crate::api::input::query_and_body::{abridge, integer};
+use crate::api::input::query_and_body::abridge;
+use crate::api::number::integer;
 use crate::api::operations::Operation;
 use crate::domain::{Deployment, Invalid, Timestamp, names};
 

@@ -7,7 +7,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{StatusCode, Uri};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 
-use crate::api::input::query_and_body::integer;
+use crate::api::number::integer;
 use crate::console::error::PageError;
 use crate::domain::account::NewPassword;
 use crate::domain::{Invalid, Secret};

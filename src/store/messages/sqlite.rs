@@ -4,7 +4,8 @@ use rusqlite::Statement;
 
 use crate::domain::{AccountId, Direction, Message, MessageId, PageLimit, TrackedMessage};
 use crate::store::sqlite::history::Effect;
-use crate::store::sqlite::write::new_row::{Insert, NewRow};
+use crate::store::sqlite::write::job::Insert;
+use crate::store::sqlite::write::new_row::NewRow;
 use crate::store::sqlite::{Sqlite, rows};
 use crate::store::{Outcome, Result, WriteKey, messages};
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use tokio_postgres::{Error, Row};
 
-use super::postgres_added;
+use super::postgres_added::{self, arrays};
 use crate::domain::{NewPet, Pet, PetQuery, PetStatus, StatusCounts};
 use crate::store::export::{self, Exported, PetSink};
 use crate::store::pets::LIST;
@@ -29,18 +29,6 @@ const INSERT: &str = "WITH turn AS MATERIALIZED (SELECT pg_advisory_xact_lock('p
     SELECT name, category_id, status FROM turn, unnest($1::text[], $2::bigint[], $3::smallint[])
         WITH ORDINALITY AS given (name, category_id, status, position)
     ORDER BY position RETURNING id";
-
-/// Begins a transaction and creates the table of [`super::postgres_added`] in it.
-pub const BEGIN_ADDING: &str = "BEGIN; CREATE TEMPORARY TABLE added_pets (id bigint GENERATED ALWAYS AS IDENTITY,
-    name text, category_id bigint, status smallint) ON COMMIT DROP";
-
-pub const FILL_ADDED: &str = "INSERT INTO pg_temp.added_pets (name, category_id, status)
-    SELECT name, category_id, status FROM unnest($1::text[], $2::bigint[], $3::smallint[])
-        WITH ORDINALITY AS given (name, category_id, status, position)
-    ORDER BY position";
-
-pub const INSERT_ADDED: &str = "INSERT INTO pets (name, category_id, status)
-    SELECT name, category_id, status FROM pg_temp.added_pets ORDER BY id";
 
 /// Takes the lock of [`INSERT`] before the first id.
 const TURN: &str = "SELECT pg_advisory_xact_lock('pets'::regclass::int, 0)";
@@ -99,7 +87,7 @@ impl Postgres {
         let added = postgres_added::begin(client, source).await?;
         let in_doubt = "the animals may have been added, count them";
         // Sent at once, so that a process that hangs does not keep the lock.
-        let insert = format!("{TURN}; {INSERT_ADDED}; COMMIT");
+        let insert = format!("{TURN}; {}; COMMIT", postgres_added::INSERT);
         client.batch_execute(&insert).await.map_err(|error| postgres_added::failed(error, in_doubt))?;
         connection.not_warned_since(warnings)?;
         Ok(added)
@@ -139,11 +127,6 @@ impl Write for NewPet {
         let rows = prepared.query(INSERT, &[&names, &categories, &statuses]).await?;
         pets.into_iter().zip(&rows).map(|(pet, row)| Ok(Ok(pet.with_id(row.try_get(0)?)))).collect()
     }
-}
-
-/// Returns the parameters of a statement that inserts animals from arrays.
-pub fn arrays(pets: &[NewPet]) -> (Vec<&str>, Vec<i64>, Vec<i16>) {
-    pets.iter().map(|pet| (pet.name.as_str(), pet.category_id, pet.status.code())).collect()
 }
 
 /// Equal lists share a page, and lists that differ only in their start and limit share a query.

@@ -3,18 +3,30 @@
 
 use tokio_postgres::{Client, Error};
 
-use super::postgres::{BEGIN_ADDING, FILL_ADDED, arrays};
+use crate::domain::NewPet;
 use crate::store::postgres::error::{describe, ends_connection, within};
 use crate::store::postgres::rows::LONG;
 use crate::store::{PetSource, Result, StoreError};
+
+/// Begins a transaction and creates the table in it.
+const BEGIN: &str = "BEGIN; CREATE TEMPORARY TABLE added_pets (id bigint GENERATED ALWAYS AS IDENTITY,
+    name text, category_id bigint, status smallint) ON COMMIT DROP";
+
+const FILL: &str = "INSERT INTO pg_temp.added_pets (name, category_id, status)
+    SELECT name, category_id, status FROM unnest($1::text[], $2::bigint[], $3::smallint[])
+        WITH ORDINALITY AS given (name, category_id, status, position)
+    ORDER BY position";
+
+pub const INSERT: &str = "INSERT INTO pets (name, category_id, status)
+    SELECT name, category_id, status FROM pg_temp.added_pets ORDER BY id";
 
 /// Number of animals in one statement.
 const CHUNK: usize = 1_000;
 
 /// Begins a transaction, and creates and fills the table in it. Returns the number of animals.
 pub async fn begin(client: &Client, source: PetSource) -> Result<u64> {
-    within(LONG, client.batch_execute(BEGIN_ADDING)).await?;
-    let fill = within(LONG, client.prepare(FILL_ADDED)).await?;
+    within(LONG, client.batch_execute(BEGIN)).await?;
+    let fill = within(LONG, client.prepare(FILL)).await?;
     let (mut source, mut count) = (source.fuse(), 0);
     loop {
         let chunk: Vec<_> =
@@ -25,6 +37,11 @@ pub async fn begin(client: &Client, source: PetSource) -> Result<u64> {
         let (names, categories, statuses) = arrays(&chunk);
         count += within(LONG, client.execute(&fill, &[&names, &categories, &statuses])).await?;
     }
+}
+
+/// Returns the parameters of a statement that inserts animals from arrays.
+pub fn arrays(pets: &[NewPet]) -> (Vec<&str>, Vec<i64>, Vec<i16>) {
+    pets.iter().map(|pet| (pet.name.as_str(), pet.category_id, pet.status.code())).collect()
 }
 
 /// The error of statements that end with a commit. Names `in_doubt` if they may have been committed.

@@ -7,8 +7,8 @@ use crate::store::export::{self, Exported, PetSink};
 use crate::store::pets::LIST;
 use crate::store::sqlite::history::Effect;
 use crate::store::sqlite::write::connection::WriteConnection;
-use crate::store::sqlite::write::job::Atomicity;
-use crate::store::sqlite::write::new_row::{Insert, NewRow};
+use crate::store::sqlite::write::job::{Atomicity, Insert};
+use crate::store::sqlite::write::new_row::NewRow;
 use crate::store::sqlite::{Sqlite, rows};
 use crate::store::{Outcome, PetSource, Result, StoreError, WriteKey};
 

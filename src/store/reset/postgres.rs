@@ -9,7 +9,7 @@ use tokio_postgres::{Client, Error};
 use crate::domain::{Action, Actor};
 use crate::store::audit;
 use crate::store::pets;
-use crate::store::pets::postgres::INSERT_ADDED;
+use crate::store::pets::postgres_added::INSERT as INSERT_ADDED;
 use crate::store::postgres::database::Postgres;
 use crate::store::postgres::rows;
 use crate::store::reset::{COUNT, Contents};

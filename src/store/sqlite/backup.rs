@@ -13,11 +13,11 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use super::connection::connect;
 use super::disk::atomic_file::{self, AtomicFile, sync_folder};
 use super::disk::data_dir::{
-    FILE, LOCK, beside, create_data_dir, has_content, lock_file, outside_stores, refuse_link, refuse_special_file,
-    unavailable,
+    FILE, LOCK, beside, create_data_dir, has_content, outside_stores, refuse_link, refuse_special_file, unavailable,
 };
 use super::disk::files::Files;
 use super::disk::generation;
+use super::disk::lock::lock_file;
 use super::open::{connect_unmigrated, stored_deployment};
 use super::{Sqlite, migrations};
 use crate::domain::{Action, Actor, Deployment};

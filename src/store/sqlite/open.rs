@@ -8,11 +8,10 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::connection::connect;
 use super::disk::atomic_file::{folder_of, sync_folder};
-use super::disk::data_dir::{
-    FILE, LOCK, Locks, create_data_dir, lock, missing, own_file, require_database, unavailable,
-};
+use super::disk::data_dir::{FILE, LOCK, create_data_dir, missing, own_file, unavailable};
 use super::disk::files::Files;
 use super::disk::generation::{self, Generations};
+use super::disk::lock::{Locks, lock, require_database};
 use super::disk::wal;
 use super::disk::wal_index::WalIndex;
 use super::read_only::ReadOnly;

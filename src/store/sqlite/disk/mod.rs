@@ -4,5 +4,6 @@ pub(in crate::store) mod atomic_file;
 pub(in crate::store) mod data_dir;
 pub(in crate::store) mod files;
 pub(in crate::store) mod generation;
+pub(in crate::store) mod lock;
 pub(in crate::store) mod wal;
 pub(in crate::store) mod wal_index;

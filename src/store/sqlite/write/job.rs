@@ -5,7 +5,6 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::connection::WriteConnection;
-use super::new_row::Insert;
 use crate::store::sqlite::history::Effect;
 use crate::store::{Result, StoreError};
 
@@ -39,6 +38,15 @@ pub trait AnyJob: Send {
     }
     /// Tells that a statement for several jobs added the row.
     fn added(&mut self, _rowid: i64) {}
+}
+
+/// The statements that add rows to a table.
+#[derive(PartialEq)]
+pub struct Insert {
+    pub one: &'static str,
+    /// Adds as many rows as one statement adds.
+    pub several: &'static str,
+    pub columns: usize,
 }
 
 /// The jobs of a finished batch. Reports their results on drop.

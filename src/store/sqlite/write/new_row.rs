@@ -4,18 +4,9 @@ use rusqlite::Statement;
 use tokio::sync::oneshot;
 
 use super::connection::WriteConnection;
-use super::job::{AnyJob, Reply, Unreported, undone};
+use super::job::{AnyJob, Insert, Reply, Unreported, undone};
 use crate::store::Result;
 use crate::store::sqlite::history::Effect;
-
-/// The statements that add rows to a table.
-#[derive(PartialEq)]
-pub struct Insert {
-    pub one: &'static str,
-    /// Adds [`ROWS`] rows.
-    pub several: &'static str,
-    pub columns: usize,
-}
 
 /// Number of rows that one statement adds.
 pub const ROWS: usize = 8;

@@ -1,0 +1,86 @@
+//! The locks of the data directory. Under them, its files are checked.
+
+use std::fs::{self, File, TryLockError};
+use std::io::{self, ErrorKind};
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use super::data_dir::{FILE, LOCK, SYNC_FAILED, missing, own_file, refuse_link, refuse_special_file, unavailable};
+use super::{atomic_file, generation};
+use crate::store::{Result, StoreError};
+
+/// Number of repeated checks of files that other processes use, and the time between them.
+const CHECKS: u32 = 50;
+const BETWEEN_CHECKS: Duration = Duration::from_millis(20);
+
+/// The locks of a process that opens the database.
+pub struct Locks {
+    /// While it is held, no other process opens or replaces the database.
+    pub opening: File,
+    /// Keeps other processes from replacing the database.
+    pub in_use: File,
+    /// True if no other process had the database open.
+    pub is_alone: bool,
+}
+
+/// Waits until this process may open the database, and removes unfinished files of killed processes.
+///
+/// `None` if the disk is read-only.
+pub fn lock(data_dir: &Path) -> Result<Option<Locks>> {
+    let file = data_dir.join(FILE);
+    refuse_link(&file)?;
+    refuse_special_file(&file)?;
+    let opening = match lock_file(data_dir) {
+        Err(error) if error.kind() == ErrorKind::ReadOnlyFilesystem && file.exists() => return Ok(None),
+        locked => locked.map_err(unavailable(data_dir))?,
+    };
+    let in_use = File::open(data_dir).map_err(unavailable(data_dir))?;
+    let is_alone = match in_use.try_lock() {
+        Ok(()) => true,
+        Err(TryLockError::WouldBlock) => false,
+        Err(TryLockError::Error(error)) => return Err(unavailable(data_dir)(error)),
+    };
+    let sync_failed = data_dir.join(SYNC_FAILED);
+    if sync_failed.try_exists().map_err(unavailable(&sync_failed))? {
+        if !is_alone {
+            let why = "a sync has failed, and other processes still use the database: they must end first";
+            return Err(StoreError::Unavailable(format!("{}: {why}", data_dir.display())));
+        }
+        fs::remove_file(&sync_failed).map_err(unavailable(&sync_failed))?;
+    }
+    in_use.lock_shared().map_err(unavailable(data_dir))?;
+    atomic_file::sweep(data_dir).map_err(unavailable(data_dir))?;
+    check_files(data_dir, is_alone)?;
+    generation::allow_new_log(&opening, data_dir)?;
+    Ok(Some(Locks { opening, in_use, is_alone }))
+}
+
+/// Fails unless the files of a data directory belong together. Another process may be changing them just now.
+fn check_files(data_dir: &Path, is_alone: bool) -> Result<()> {
+    let mut checked = generation::check(data_dir);
+    for _ in 0..CHECKS {
+        if checked.is_ok() || is_alone {
+            break;
+        }
+        thread::sleep(BETWEEN_CHECKS);
+        checked = generation::check(data_dir);
+    }
+    checked
+}
+
+/// Waits for the lock under which a database is opened or replaced.
+pub fn lock_file(data_dir: &Path) -> io::Result<File> {
+    let lock = own_file(&data_dir.join(LOCK))?;
+    lock.lock()?;
+    Ok(lock)
+}
+
+/// Fails if there is no database.
+pub fn require_database(dir: &Path) -> Result<()> {
+    match fs::metadata(dir.join(FILE)) {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => generation::check(dir).and_then(|()| Err(missing(dir))),
+        Err(error) => Err(unavailable(dir)(error)),
+    }
+}
