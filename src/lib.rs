@@ -1,8 +1,8 @@
 //! An animal store as an HTTP and JSON service.
 //!
-//! Reading order: `domain` (values and rules), `store` (both databases), `representation` (the JSON of the API), `api`,
-//! `console` (pages), `server` (connections), `relay` (messages to a web server), `telemetry` (log, metrics, traces), `tls`
-//! and `net` (clients and files), `runtime` (time and threads), `config`, `app` (composes the program) and `cli` (commands).
+//! Reading order: `domain` (values, rules and the JSON of the API), `store` (both databases), `api`, `console` (pages),
+//! `server` (connections), `relay` (messages to a web server), `telemetry` (log, metrics, traces), `tls` and `net` (clients
+//! and files), `runtime` (time and threads), `config`, `app` (composes the program) and `cli` (commands).
 
 pub mod api;
 pub mod app;
@@ -13,7 +13,6 @@ pub mod domain;
 pub mod net;
 mod redaction;
 pub mod relay;
-pub mod representation;
 pub mod runtime;
 pub mod server;
 pub mod store;

@@ -6,7 +6,7 @@ use argon2::password_hash::phc::{Output, ParamsString, Salt};
 use argon2::{Algorithm, Argon2, Block, Params, PasswordHash, Version};
 use unicode_normalization::UnicodeNormalization;
 
-use super::random::push_random;
+use super::secret::push_random;
 use super::{Invalid, Secret, Timestamp, names};
 
 /// Id of an account, unique within its database.

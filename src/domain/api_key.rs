@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-use super::random::{BASE62, push_random};
+use super::secret::{BASE62, push_random};
 use super::{
     AccountId, Deployment, Direction, Email, Invalid, PageLimit, PageQuery, Role, Secret, Timestamp, check_text, names,
 };

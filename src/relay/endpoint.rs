@@ -12,9 +12,9 @@ use tokio::sync::OnceCell;
 use super::RelayUrl;
 use super::deliveries::{Failure, Receiver};
 use super::secrets::Secrets;
+use crate::domain::json::message_json;
 use crate::domain::{Message, Timestamp};
 use crate::net::http_client::{Client, Response};
-use crate::representation::message_json;
 use crate::runtime::clock::Clock;
 use crate::tls;
 

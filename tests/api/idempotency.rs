@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use petstore::api::parse_new_pet;
+use petstore::domain::json::pet_json;
 use petstore::domain::{IdempotencyKey, KeyedRequest, Pet, Role};
-use petstore::representation::pet_json;
 use petstore::store::postgres::{DatabaseUrl, Limits, Options, Postgres};
 use petstore::store::{Store, StoredResponse, WriteKey};
 use testkit::postgres::{self, OpenTransaction, query, sessions};

@@ -9,8 +9,8 @@ use clap::{Args, Command};
 use http::{HeaderMap, HeaderValue, Method, Uri};
 use petstore::api::{Prefer, Target, parse_message, parse_new_pet, parse_pet_query};
 use petstore::config::{self, BaseUrl, File, Listener, Network, ServiceSettings};
+use petstore::domain::json::pet_json;
 use petstore::domain::{ApiKey, Deployment, IdempotencyKey, MessageId, MessageText};
-use petstore::representation::pet_json;
 use petstore::server::RequestLine;
 use petstore::store::postgres::DatabaseUrl;
 

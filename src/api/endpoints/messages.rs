@@ -10,8 +10,8 @@ use crate::api::input::pagination::{self, Items, Page};
 use crate::api::input::query_and_body;
 use crate::api::operations::Operation;
 use crate::api::response::Response;
+use crate::domain::json::{message_json, write_message};
 use crate::domain::{Direction, Invalid, Message, MessageId, MessageText};
-use crate::representation::{message_json, write_message};
 use crate::store::StoredResponse;
 
 /// Handles `sendMessage`.

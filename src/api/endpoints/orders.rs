@@ -17,11 +17,11 @@ use crate::api::response::{self, Response};
 use crate::api::service::client_address::{Arrival, client_address};
 use crate::api::state::Api;
 use crate::config::Addresses;
+use crate::domain::json::{order_json, write_order};
 use crate::domain::order::{PlaceOrderError, TransitionError};
 use crate::domain::{
     AccountId, Actor, NewOrder, Order, OrderClerk, OrderQuery, OrderStatus, OrderTransition, Role, Transition,
 };
-use crate::representation::{order_json, write_order};
 use crate::store::{Outcome, StoredResponse};
 
 /// The path of an order, before its id.

@@ -16,8 +16,8 @@ use crate::api::operations::Operation;
 use crate::api::response::Response;
 use crate::api::state::Api;
 use crate::config::Addresses;
+use crate::domain::json::{pet_json, write_pet};
 use crate::domain::{NewPet, Pet, PetName, PetQuery, PetStatus};
-use crate::representation::{pet_json, write_pet};
 use crate::store::StoredResponse;
 
 /// The path of an animal, before its id.

@@ -10,8 +10,8 @@ use crate::cli::terminal::progress::counted;
 use crate::cli::terminal::table::{Listed, or_dash, print_list, strip_bidi};
 use crate::cli::{Create, Failure, Outcome, actor, with_store};
 use crate::config::{Common, one_of};
+use crate::domain::json::write_message;
 use crate::domain::{Email, Invalid, MessageId, MessageQuery, MessageRecord, MessageState};
-use crate::representation::write_message;
 use crate::store::Store;
 
 /// Maximum number of characters of a message in the table.

@@ -7,8 +7,8 @@ use crate::cli::data::database::find_account;
 use crate::cli::terminal::table::{Listed, print_list, strip_bidi};
 use crate::cli::{Create, Outcome, with_store};
 use crate::config::{Common, one_of};
+use crate::domain::json::order_json;
 use crate::domain::{Direction, Email, Order, OrderQuery, OrderStatus, PageLimit};
-use crate::representation::order_json;
 
 subcommands! {
     pub enum Orders {

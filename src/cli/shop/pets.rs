@@ -12,7 +12,7 @@ use crate::cli::terminal::progress::counted;
 use crate::cli::{Create, Failure, Outcome, tell, with_store};
 use crate::config::Common;
 use crate::domain::Pet;
-use crate::representation::write_pet;
+use crate::domain::json::write_pet;
 
 subcommands! {
     pub enum Pets {

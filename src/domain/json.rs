@@ -2,7 +2,7 @@
 //!
 //! Written by hand, because listing is the hottest path of the service. Tests compare the text with `serde_json`.
 
-use crate::domain::{Message, Order, Pet, Timestamp};
+use super::{Message, Order, Pet, Timestamp};
 
 pub fn pet_json(pet: &Pet<'_>) -> Vec<u8> {
     let mut json = Vec::with_capacity(pet.name.len() + 96);
