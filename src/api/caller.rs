@@ -7,11 +7,11 @@ use axum::http::{HeaderMap, Method};
 
 use super::admission::keys::{Authentication, KeyHolder};
 use super::admission::rate_limit::Quota;
+use super::client_address::Arrival;
 use super::error::{ApiError, Code};
 use super::operations::{Operation, Permission};
 use super::prefer::delivery::Simulated;
 use super::prefer::preferences::Preferences;
-use super::service::client_address::Arrival;
 use super::state::Api;
 use crate::domain::{AccountId, KeyId, Role};
 

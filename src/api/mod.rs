@@ -4,6 +4,7 @@ pub mod admission;
 mod cache;
 mod call;
 pub(crate) mod caller;
+pub(crate) mod client_address;
 pub mod counters;
 mod dispatch;
 pub mod documents;

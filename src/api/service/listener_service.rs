@@ -19,12 +19,12 @@ use http_body_util::Either;
 use tokio::time::timeout;
 use tower::Service;
 
-use super::client_address::Arrival;
 use super::cors::{Cors, is_preflight};
 use super::framing;
 use super::record::Unanswered;
 use super::telemetry::{RequestTelemetry, log_cause};
 use crate::api::caller::Caller;
+use crate::api::client_address::Arrival;
 use crate::api::error::{ApiError, Cause, Code};
 use crate::api::input::query_and_body::RequestBody;
 use crate::api::operations::Operation::{self, GetPet};

@@ -1,6 +1,5 @@
 //! A listener's service: what happens to every request, whoever answers it.
 
-pub(crate) mod client_address;
 pub(super) mod cors;
 pub(super) mod framing;
 pub(super) mod listener_service;

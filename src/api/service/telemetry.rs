@@ -7,8 +7,8 @@ use axum::extract::MatchedPath;
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, Response, StatusCode};
 
-use super::client_address::client_address;
 use crate::api::caller::Caller;
+use crate::api::client_address::client_address;
 use crate::api::counters::requests::{RequestInProgress, Route};
 use crate::api::error::Cause;
 use crate::api::operations::Operation;

@@ -11,7 +11,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 
 use crate::api::Api;
-use crate::api::service::client_address::{Arrival, client_address};
+use crate::api::client_address::{Arrival, client_address};
 use crate::config::{Addresses, BaseUrl, Listener};
 use crate::console::form::submission::Form;
 use crate::console::{Console, SECTIONS};
