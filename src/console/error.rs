@@ -7,7 +7,6 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 
-use super::session::password_hasher::Busy;
 use crate::api::Cause;
 use crate::store::StoreError;
 
@@ -91,15 +90,6 @@ impl From<StoreError> for PageError {
 impl From<TryReserveError> for PageError {
     fn from(error: TryReserveError) -> Self {
         StoreError::Unavailable(format!("hashing a password: {error}")).into()
-    }
-}
-
-impl From<Busy> for PageError {
-    fn from(_: Busy) -> Self {
-        let message = "Too many people are signing in at the same time. Try again in a moment.";
-        let retry_after = Some(Duration::from_secs(1));
-        let cause = Some(Cause("the password queue is full".to_owned()));
-        Self { cause, retry_after, ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "Busy", message) }
     }
 }
 

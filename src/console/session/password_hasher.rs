@@ -5,11 +5,14 @@ use std::collections::TryReserveError;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
+use std::time::Duration;
 
+use axum::http::StatusCode;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-use crate::api::PasswordCounters;
+use crate::api::{Cause, PasswordCounters};
+use crate::console::error::PageError;
 use crate::domain::Secret;
 use crate::domain::account::{HashingMemory, NewPassword, PasswordDigest, normalized};
 
@@ -44,6 +47,18 @@ pub struct QueuePlace<'p> {
 /// The queue is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Busy;
+
+impl From<Busy> for PageError {
+    fn from(_: Busy) -> Self {
+        Self {
+            status: StatusCode::SERVICE_UNAVAILABLE,
+            title: "Busy",
+            message: "Too many people are signing in at the same time. Try again in a moment.".into(),
+            cause: Some(Cause("the password queue is full".to_owned())),
+            retry_after: Some(Duration::from_secs(1)),
+        }
+    }
+}
 
 impl PasswordHasher {
     pub fn new(counters: Arc<PasswordCounters>) -> Self {

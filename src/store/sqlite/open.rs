@@ -12,10 +12,10 @@ use super::disk::data_dir::{FILE, LOCK, create_data_dir, missing, own_file, unav
 use super::disk::files::Files;
 use super::disk::generation::{self, Generations};
 use super::disk::lock::{Locks, lock, require_database};
-use super::disk::wal;
 use super::disk::wal_index::WalIndex;
 use super::read_only::ReadOnly;
 use super::readers::Readers;
+use super::write::wal;
 use super::write::writer::Writer;
 use super::{Options, Sqlite, Writes, migrations, rows};
 use crate::domain::Deployment;

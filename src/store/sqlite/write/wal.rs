@@ -8,9 +8,9 @@ use std::time::Duration;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 use tokio::time::Instant;
 
-use super::data_dir::{FILE, beside, unavailable};
-use super::wal_index::WalIndex;
 use crate::store::sqlite::Options;
+use crate::store::sqlite::disk::data_dir::{FILE, beside, unavailable};
+use crate::store::sqlite::disk::wal_index::WalIndex;
 use crate::store::sqlite::readers::Readers;
 use crate::store::{Result, StoreError};
 
