@@ -11,8 +11,8 @@ use crate::store::audit;
 use crate::store::export::{self, Exported, MessageSink};
 use crate::store::messages::{ADD_RETRIES, FIND_RETRIES, TAKE_RETRIES, retries};
 use crate::store::postgres::connect::connection::Connection;
+use crate::store::postgres::connect::error::within;
 use crate::store::postgres::database::Postgres;
-use crate::store::postgres::error::within;
 use crate::store::postgres::rows;
 use crate::store::postgres::rows::long_query;
 

@@ -4,7 +4,7 @@
 use tokio_postgres::{Client, Error};
 
 use crate::domain::NewPet;
-use crate::store::postgres::error::{describe, ends_connection, within};
+use crate::store::postgres::connect::error::{describe, ends_connection, within};
 use crate::store::postgres::rows::LONG;
 use crate::store::{PetSource, Result, StoreError};
 

@@ -7,16 +7,16 @@ use tokio::time::{Instant, timeout};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error, Row};
 
-use super::batch::commit::await_commit;
 use super::batch::reads::ReadBatcher;
 use super::batch::writer::{WriteQueue, WriteQueues};
+use super::commit::await_commit;
 use super::connect::connection::Connection;
-use super::connect::connections::Connections;
+use super::connect::error::{timed_out, within};
 use super::connect::limits::Limits;
-use super::connect::supervisor::Supervisor;
-use super::error::{timed_out, within};
+use super::connections::Connections;
 use super::readers::Readers;
 use super::rows::{LONG, long_query};
+use super::supervisor::Supervisor;
 use crate::domain::{Deployment, KeyHash, Message, NewOrder, NewPet, OrderTransition, PetQuery};
 use crate::store::{Result, StoreError};
 

@@ -5,13 +5,15 @@
 //! account) open their own connection.
 
 pub(super) mod batch;
+pub(super) mod commit;
 pub(super) mod connect;
+pub(super) mod connections;
 pub(super) mod database;
-pub(super) mod error;
 pub(super) mod migrations;
 mod open;
 pub(super) mod readers;
 pub(super) mod rows;
+pub(super) mod supervisor;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,14 +24,14 @@ pub use crate::store::messages::postgres_outbox::RelayLease;
 use batch::reads::ReadBatcher;
 use batch::writer::{WriteQueue, WriteQueues};
 use connect::connection::Connector;
-use connect::connections::Connections;
+use connect::error::timed_out;
+pub(super) use connect::error::within;
 use connect::limits::CHECK_TIMEOUT;
 pub use connect::limits::Limits;
 pub use connect::settings::{Options, ProcessKind};
 pub use connect::url::DatabaseUrl;
+use connections::Connections;
 pub use database::Postgres;
-use error::timed_out;
-pub(super) use error::within;
 use migrations::Schema;
 use readers::Readers;
 pub(super) use rows::LONG;

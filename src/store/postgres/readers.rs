@@ -8,9 +8,9 @@ use tokio::time::{Instant, timeout_at};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use super::connect::connections::Connections;
-use super::connect::supervisor::Supervisor;
-use super::error::{ends_connection, timed_out};
+use super::connect::error::{ends_connection, timed_out};
+use super::connections::Connections;
+use super::supervisor::Supervisor;
 use crate::store::{ReaderMeter, Result, StoreError};
 use crate::telemetry::metrics::Gauge;
 

@@ -6,7 +6,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::connect::connection::Connection;
-use super::error::within;
+use super::connect::error::within;
 use crate::domain::PageLimit;
 use crate::store::row::FromRow;
 use crate::store::{Result, StoreError};

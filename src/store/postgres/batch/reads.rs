@@ -11,7 +11,7 @@ use std::sync::Arc;
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 
-use crate::store::postgres::error::timed_out;
+use crate::store::postgres::connect::error::timed_out;
 use crate::store::postgres::readers::Readers;
 use crate::store::{Result, StoreError};
 

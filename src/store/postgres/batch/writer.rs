@@ -8,9 +8,9 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::keyed;
 use super::write::{KeyedWrite, Write, WriteOutcome};
-use crate::store::postgres::connect::connections::Connections;
-use crate::store::postgres::connect::supervisor::Supervisor;
-use crate::store::postgres::error::timed_out;
+use crate::store::postgres::connect::error::timed_out;
+use crate::store::postgres::connections::Connections;
+use crate::store::postgres::supervisor::Supervisor;
 use crate::store::{Meters, Outcome, Result, StoreError, WriteKey, WriterMeter};
 use crate::telemetry::traces;
 

@@ -17,11 +17,11 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{AsyncMessage, Client, Config, Error, Row, SimpleQueryMessage, Socket, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
+use super::error::{timed_out, within};
 use super::limits::Limits;
 use super::server::{Driver, IDENTIFY, OneServer, Server};
 use super::tls;
 use super::url::DatabaseUrl;
-use crate::store::postgres::error::{timed_out, within};
 use crate::store::{Result, StoreError};
 
 /// Settings of every connection. They override those of the server, the role, the database and the URL.

@@ -3,8 +3,8 @@
 use tokio::time::{Duration, Instant, timeout_at};
 use tokio_postgres::Error;
 
-use crate::store::postgres::connect::connection::{Connection, PreparedConnection};
-use crate::store::postgres::error::{describe, ends_connection, is_rejection, timed_out};
+use super::connect::connection::{Connection, PreparedConnection};
+use super::connect::error::{describe, ends_connection, is_rejection, timed_out};
 use crate::store::{Result, StoreError};
 
 /// Returns whether a commit of petstore waits for the synchronous standbys, and for longer than two may take ($1 seconds).

@@ -9,11 +9,11 @@ use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout, timeout_at};
 use tokio_postgres::Error;
 
-use super::connection::{Connector, PreparedConnection};
-use super::limits::Limits;
+use super::commit::{await_commit, check_standbys};
+use super::connect::connection::{Connector, PreparedConnection};
+use super::connect::limits::Limits;
+use super::open;
 use crate::runtime::backoff::Backoff;
-use crate::store::postgres::batch::commit::{await_commit, check_standbys};
-use crate::store::postgres::open;
 use crate::store::{Result, StoreError};
 
 /// Interval at which a connection is checked: its server must answer, accept writes and have the required standbys.

@@ -8,7 +8,7 @@ use tokio::time::timeout;
 use tokio_postgres::Error;
 use tokio_postgres::error::SqlState;
 
-use super::connect::tls;
+use super::tls;
 use crate::store::StoreError;
 
 /// Returns whether the connection is unusable after the error: it is closed, its server is stopping, starting or no

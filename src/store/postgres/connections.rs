@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::connection::Connector;
-use super::settings::ProcessKind;
+use super::connect::connection::Connector;
+use super::connect::settings::ProcessKind;
 use super::supervisor::Supervisor;
 use crate::store::Result;
 
