@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, HeaderValue};
 
 use crate::config::Network;
 use crate::domain::{Actor, Email, Timestamp};
-use crate::redaction::redacted;
+use crate::redaction::without_keys;
 
 const X_FORWARDED_FOR: &str = "x-forwarded-for";
 
@@ -22,7 +22,7 @@ pub struct Arrival {
 impl Arrival {
     /// Returns the actor of a change that an account requests. A key in the request's id, which the client chose, is hidden.
     pub fn actor(&self, account: Email, client_address: IpAddr, at: Timestamp) -> Actor {
-        let request_id = redacted(self.request_id.as_bytes());
+        let request_id = String::from_utf8_lossy(&without_keys(self.request_id.as_bytes())).into_owned();
         Actor { at, account: Some(account), client_address: Some(client_address), request_id: Some(request_id) }
     }
 }

@@ -112,7 +112,7 @@ async fn list_is_filtered_by_result_operation_and_key() {
 #[tokio::test]
 async fn page_shows_both_messages_and_a_curl_that_repeats_the_request() {
     let (service, mut ada, key) = signed_in_with_key().await;
-    let body = "{\"name\":\"O'Malley $KEY `x` \\\\ \\\"é\\\"\",\n \"categoryId\":3}";
+    let body = "{\"name\":\"O'Malley $KEY `x` \\\\ \\\"é\\\"\",\"categoryId\":3}";
     let send = |request: Request| request.key(&key).header("idempotency-key", "it's").json(body);
     let sent = send(service.request("POST", "/v1/pets")).send().await;
     assert_eq!(sent.status(), 201, "{}", sent.body);
@@ -233,10 +233,14 @@ async fn wrong_paths_and_methods_are_listed_by_their_paths() {
     }
     let shown = rows(&mut ada, "/requests").await;
     assert_eq!(shown.len(), 2, "{shown:#?}");
-    assert!(shown[0].contains(">DELETE /v1/pets?x=1<") && shown[0].contains(">method_not_allowed<"), "{}", shown[0]);
+    assert!(
+        shown[0].contains(">DELETE /v1/pets?x=[hidden]<") && shown[0].contains(">method_not_allowed<"),
+        "{}",
+        shown[0]
+    );
     assert!(shown[1].contains(">GET /v1/pet<") && shown[1].contains(">not_found<"), "{}", shown[1]);
     let curl = code(&latest(&mut ada).await, "curl");
-    assert!(curl.starts_with("curl -i -X DELETE 'http://127.0.0.1:"), "{curl}");
+    assert!(curl.starts_with("curl -i -X DELETE --globoff 'http://127.0.0.1:"), "{curl}");
 }
 
 #[tokio::test]
@@ -296,10 +300,10 @@ async fn lists_and_messages_are_bounded() {
     assert!(list[0].contains(">number-104<") && list[99].contains(">number-5<"), "{}", list[99]);
 
     // The largest body, and a head beyond what is kept.
-    let body = format!("{{\"name\":\"Rex\",\"categoryId\":1,\"x\":\"{}\"}}", "y".repeat(LARGEST - 40));
+    let body = format!("{{\"categoryId\":\"{}\"}}", "y".repeat(LARGEST - 40));
     for _ in 0..80 {
-        let request = service.request("POST", "/v1/pets").key(&key).header("x-large", &"z".repeat(20_000));
-        assert_eq!(request.json(body.clone()).send().await.status(), 201);
+        let request = service.request("POST", "/v1/pets").key(&key).header("user-agent", &"z".repeat(20_000));
+        assert_eq!(request.json(body.clone()).send().await.code(), "missing_field");
     }
     let account = service.account_of(ADA).await;
     let kept = service.api.account_requests.of(account);
@@ -360,7 +364,7 @@ async fn production_keeps_failed_requests_without_messages() {
     let shown = rows(&mut ada, "/requests").await;
 
     assert_eq!(shown.len(), 2, "{shown:#?}");
-    assert!(shown[0].contains(">GET /v1/pets?x=pet_live_[hidden]<"), "{}", shown[0]);
+    assert!(shown[0].contains(">GET /v1/pets?x=[hidden]<"), "{}", shown[0]);
     assert!(shown[1].contains(">createPet <") && shown[1].contains(">invalid_json<"), "{}", shown[1]);
     assert!(!shown.concat().contains("href=\"./requests/"), "{shown:#?}");
     let account = service.account_of(ADA).await;

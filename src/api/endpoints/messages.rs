@@ -14,6 +14,9 @@ use crate::domain::json::{message_json, write_message};
 use crate::domain::{Direction, Invalid, Message, MessageId, MessageText};
 use crate::store::StoredResponse;
 
+/// The fields of a message's body.
+pub const FIELDS: [&str; 1] = ["message"];
+
 /// Handles `sendMessage`.
 pub async fn send(call: &Call<'_>) -> Result<Response, ApiError> {
     let api = call.api;
@@ -51,5 +54,5 @@ fn parse_cursor(text: &str) -> Result<MessageId, ApiError> {
 }
 
 pub fn parse_message(text: &str) -> Result<MessageText, ApiError> {
-    Fields::parse(text, ["message"])?.required_string("message", |text| MessageText::parse(text.into_owned()))
+    Fields::parse(text, FIELDS)?.required_string("message", |text| MessageText::parse(text.into_owned()))
 }

@@ -27,6 +27,9 @@ use crate::store::{Outcome, StoredResponse};
 /// The path of an order, before its id.
 const ORDERS: &str = Operation::GetOrder.api_prefix();
 
+/// The fields of a new order's body.
+pub const FIELDS: [&str; 1] = ["petId"];
+
 /// Handles `listOrders`.
 pub async fn list(call: &Call<'_>) -> Result<Response, ApiError> {
     let (query, customer) = match call.customer() {
@@ -63,7 +66,7 @@ async fn read_page(
 
 /// Handles `placeOrder`.
 pub async fn place(call: &Call<'_>) -> Result<Response, ApiError> {
-    let fields = Fields::parse(&call.body, ["petId"])?;
+    let fields = Fields::parse(&call.body, FIELDS)?;
     let pet_id = fields.required_integer("petId")?;
     let order = NewOrder { account: call.account, pet_id, now: call.api.clock.now() };
     let addresses = Arc::clone(&call.api.addresses);

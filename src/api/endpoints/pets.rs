@@ -23,6 +23,9 @@ use crate::store::StoredResponse;
 /// The path of an animal, before its id.
 const PETS: &str = Operation::GetPet.api_prefix();
 
+/// The fields of a new animal's body.
+pub const FIELDS: [&str; 3] = ["name", "categoryId", "status"];
+
 /// Handles `listPets`.
 pub async fn list(call: &Call<'_>) -> Result<Response, ApiError> {
     let query = pagination::query(call.query(), PetStatus::parse)?;
@@ -76,7 +79,7 @@ pub fn parse_pet_query(query: &str) -> Result<PetQuery, ApiError> {
 }
 
 pub fn parse_new_pet(text: &str) -> Result<NewPet, InvalidObject> {
-    let fields = Fields::parse(text, ["name", "categoryId", "status"])?;
+    let fields = Fields::parse(text, FIELDS)?;
     fields.require(&["name", "categoryId"])?;
     Ok(NewPet {
         name: fields.required_string("name", |text| PetName::parse(text.into_owned()))?,

@@ -17,9 +17,6 @@ use crate::server::BodyTimeout;
 /// Maximum size of a request body, in bytes.
 const MAX_BODY: usize = 64 * 1024;
 
-/// Maximum number of bytes copied for the console: one more than is shown, so that a cut is noticed.
-const COPIED: usize = crate::api::recorder::record::SHOWN + 1;
-
 pub trait RequestBody: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + Unpin + 'static {}
 
 impl<B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + Unpin + 'static> RequestBody for B {}
@@ -138,7 +135,7 @@ fn is_json(content_type: &str) -> bool {
         })
 }
 
-/// Reads a body, and checks its media type if it `is_chunked`. Its beginning is added to `copy` as it arrives.
+/// Reads a body, and checks its media type if it `is_chunked`. Adds what arrives to `copy`, beyond the limit too.
 pub async fn read(
     headers: &HeaderMap,
     body: &mut impl RequestBody,
@@ -154,7 +151,7 @@ pub async fn read(
         })?;
         if let Some(data) = frame.data_ref() {
             if let Some(copy) = &mut copy {
-                copy.extend_from_slice(&data[..data.len().min(COPIED - copy.len())]);
+                copy.extend_from_slice(data);
             }
             if is_chunked && bytes.is_empty() {
                 check_media_type(headers)?;

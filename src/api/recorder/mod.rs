@@ -2,3 +2,4 @@
 
 pub(crate) mod recent;
 pub(crate) mod record;
+pub(crate) mod shown;

@@ -6,10 +6,11 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use axum::http::header::HeaderMap;
 
+use super::shown::is_header_shown;
 use crate::api::operations::Operation;
 use crate::config::Listener;
 use crate::domain::{AccountId, KeyId, Timestamp};
-use crate::redaction::{HIDDEN, is_secret, redacted};
+use crate::redaction::{HIDDEN, without_keys};
 
 /// Maximum size in bytes of each head and body that is kept.
 pub const SHOWN: usize = 16 * 1024;
@@ -143,9 +144,12 @@ impl Text {
         format!("{}{}", self.text, if self.is_cut { "…" } else { "" })
     }
 
-    /// Keeps the beginning of a text, at most `limit` bytes. Secrets are replaced after it is cut, and may be cut too.
+    /// Keeps the beginning of a text, at most `limit` bytes. Keys are replaced after it is cut, and may be cut too. Bytes
+    /// that are not UTF-8, and control characters that a terminal could obey, become `�`.
     pub fn of(text: &[u8], limit: usize) -> Self {
-        let mut kept = redacted(&text[..text.len().min(limit)]);
+        let kept = without_keys(&text[..text.len().min(limit)]);
+        let is_obeyed = |character: char| character.is_control() && !matches!(character, '\n' | '\t');
+        let mut kept = String::from_utf8_lossy(&kept).replace(is_obeyed, "\u{fffd}");
         let is_cut = text.len() > limit || kept.len() > limit;
         kept.truncate(kept.floor_char_boundary(limit));
         Self { text: kept.into(), is_cut }
@@ -153,15 +157,12 @@ impl Text {
 
     /// Keeps the beginning of a head. `line` is its first line.
     pub fn of_head(line: &str, headers: &HeaderMap) -> Self {
-        let mut head = redacted(&line.as_bytes()[..line.len().min(SHOWN)]);
+        let mut head = line.as_bytes().to_vec();
         for (name, value) in headers {
-            let value = if is_secret(name) { HIDDEN.as_bytes() } else { value.as_bytes() };
-            head.push('\n');
-            head.push_str(&redacted(&[name.as_str().as_bytes(), b": ", value].concat()));
+            let value = if is_header_shown(name) { value.as_bytes() } else { HIDDEN.as_bytes() };
+            head.extend_from_slice(&[b"\n", name.as_str().as_bytes(), b": ", value].concat());
         }
-        let is_cut = head.len() > SHOWN || line.len() > SHOWN;
-        head.truncate(head.floor_char_boundary(SHOWN));
-        Self { text: head.into(), is_cut }
+        Self::of(&head, SHOWN)
     }
 }
 
@@ -175,35 +176,36 @@ mod tests {
 
     #[test]
     fn text_is_bounded_and_hides_a_key_across_the_bound() {
-        for encoded in [KEY.to_owned(), KEY.bytes().map(|byte| format!("%{byte:02X}")).collect()] {
-            for inside in 0..=encoded.len() {
-                let text = "x".repeat(SHOWN - inside) + &encoded + "end";
-                let kept = Text::of(text.as_bytes(), SHOWN);
-                assert!(kept.is_cut && kept.text.len() <= SHOWN);
-                assert!(!kept.text.contains("01") && !kept.text.contains("%30%31"), "{inside}");
-            }
+        for inside in 0..=KEY.len() {
+            let text = "x".repeat(SHOWN - inside) + KEY + "end";
+            let kept = Text::of(text.as_bytes(), SHOWN);
+            assert!(kept.is_cut && kept.text.len() <= SHOWN);
+            assert!(!kept.text.contains("01"), "{inside}");
         }
         let growing = Text::of("pet_test_a ".repeat(SHOWN).as_bytes(), SHOWN);
         assert!(growing.is_cut && growing.text.len() <= SHOWN && !growing.text.contains("_a"));
         let other = Text::of("ü".repeat(SHOWN).as_bytes(), SHOWN);
         assert!(other.is_cut && other.text.len() <= SHOWN && other.text.ends_with('ü'));
+        assert_eq!(&*Text::of(b"\x1b[201~\xff\0\r\n\t", SHOWN).text, "\u{fffd}[201~\u{fffd}\u{fffd}\u{fffd}\n\t");
         assert!(!Text::of("x".repeat(SHOWN).as_bytes(), SHOWN).is_cut);
     }
 
     #[test]
     fn head_is_bounded_and_without_secrets() {
         let mut headers = HeaderMap::new();
-        for (name, value) in [("host", "a"), ("authorization", "Basic YWRh"), ("cookie", "a=b"), ("x-note", KEY)] {
+        for (name, value) in
+            [("host", "a"), ("authorization", "Basic YWRh"), ("cookie", "a=b"), ("prefer", KEY), ("x-a", "b")]
+        {
             headers.append(HeaderName::from_static(name), HeaderValue::from_str(value).unwrap());
         }
-        let line = format!("GET /v1/pets?key={KEY}&password=secret HTTP/1.1");
+        let line = format!("GET /v1/{KEY} HTTP/1.1");
         assert_eq!(
             &*Text::of_head(&line, &headers).text,
-            "GET /v1/pets?key=pet_test_[hidden]&password=[hidden] HTTP/1.1\nhost: a\nauthorization: [hidden]\n\
-             cookie: [hidden]\nx-note: pet_test_[hidden]"
+            "GET /v1/pet_test_[hidden] HTTP/1.1\nhost: a\nauthorization: [hidden]\ncookie: [hidden]\n\
+             prefer: pet_test_[hidden]\nx-a: [hidden]"
         );
-        for number in 0..40 {
-            headers.append(HeaderName::try_from(format!("x-{number}")).unwrap(), "y".repeat(1_000).parse().unwrap());
+        for _ in 0..40 {
+            headers.append("accept", "y".repeat(1_000).parse().unwrap());
         }
         for line in [line, format!("GET /{}", "z".repeat(2 * SHOWN))] {
             let head = Text::of_head(&line, &headers);

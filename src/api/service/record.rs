@@ -17,13 +17,11 @@ use crate::api::input::idempotency::IDEMPOTENT_REPLAYED;
 use crate::api::operations::Operation;
 use crate::api::prefer::delivery::Simulated;
 use crate::api::recorder::record::{Exchange, LISTED, Loss, RecordedError, RecordedRequest, SHOWN, Sender, Text};
+use crate::api::recorder::shown;
 use crate::api::request_id::X_REQUEST_ID;
 use crate::api::response;
 use crate::api::state::Api;
 use crate::config::Listener;
-
-/// The text that replaces a request's body in a form whose secrets would not be found.
-pub const NOT_JSON: &str = "[hidden: not JSON]";
 
 impl RecordedRequest {
     /// Begins to record a request, before the response has all its headers. `None` without a key that was ever valid.
@@ -38,13 +36,12 @@ impl RecordedRequest {
     ) -> Option<Box<Self>> {
         let sender = Sender::of(caller)?;
         let answer = response.map(|response| content(response.body())).unwrap_or_default();
-        let line = format!("{} {}", head.method, head.uri.path_and_query().map_or("/", |target| target.as_str()));
+        let line = format!("{} {}", head.method, shown::target(&head.uri));
         let exchange = api.account_requests.keeps_all.then(|| {
             let answer = if head.method == Method::HEAD { &[][..] } else { &answer };
             let read = caller.body.as_deref();
-            let shown = read.unwrap_or_default();
-            let shown = if is_json(shown) { shown } else { NOT_JSON.as_bytes() };
-            let mut bodies = [shown, answer].map(|body| Text::of(body, SHOWN));
+            let shown = shown::body(read.unwrap_or_default(), target.1);
+            let mut bodies = [shown.as_bytes(), answer].map(|body| Text::of(body, SHOWN));
             bodies[0].is_cut |= is_longer(&head.headers, read.map(<[u8]>::len));
             Exchange {
                 request_head: Text::of_head(&format!("{line} {:?}", head.version), &head.headers),
@@ -119,12 +116,6 @@ impl Drop for Unanswered<'_, '_, '_> {
             recorded.store(self.api, self.telemetry.elapsed(), Some(&self.caller.arrival.request_id));
         }
     }
-}
-
-/// Returns whether a body is empty, or begins like JSON that an operation could take.
-fn is_json(body: &[u8]) -> bool {
-    matches!(body.trim_ascii_start(), [] | [b'{' | b'[' | b'"', ..])
-        || serde_json::from_slice::<serde::de::IgnoredAny>(body).is_ok()
 }
 
 /// Returns whether a request has more of its body than was read. An error may be sent before.

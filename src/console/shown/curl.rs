@@ -2,20 +2,20 @@
 
 use super::sample_request::shell_quoted;
 use crate::api::recorder::record::Exchange;
-use crate::api::service::record::NOT_JSON;
+use crate::api::recorder::shown::HIDDEN_BODY;
 use crate::redaction::HIDDEN;
 
-/// Headers that curl writes itself, or that proxies add, and the id, which must be new.
-const OMITTED: [&str; 13] = [
-    "accept-encoding", "authorization", "connection", "content-length", "expect", "forwarded", "host",
-    "transfer-encoding", "user-agent", "via", "x-forwarded-for", "x-forwarded-proto", "x-request-id",
+/// Headers that are shown, but that curl writes itself, and the id, which must be new.
+const OMITTED: [&str; 8] = [
+    "accept-encoding", "connection", "content-length", "expect", "host", "transfer-encoding", "user-agent",
+    "x-request-id",
 ];
 
 /// Returns a command that sends the request again, to paste into a shell whose variable `KEY` has an API key. `root` is the
 /// address of the listener. `None` if the request is not kept completely.
 pub fn command(root: &str, exchange: &Exchange) -> Option<String> {
     let body = exchange.bodies.as_ref().map(|[request, _]| request)?;
-    let is_replaced = *body.text == *NOT_JSON || body.text.contains(char::REPLACEMENT_CHARACTER);
+    let is_replaced = body.text.starts_with(HIDDEN_BODY) || body.text.contains(char::REPLACEMENT_CHARACTER);
     if exchange.request_head.is_cut || body.is_cut || is_replaced {
         return None;
     }
@@ -73,7 +73,7 @@ mod tests {
     fn request_that_is_not_kept_as_it_was_has_no_command() {
         assert!(command("http://a", &exchange("POST /v1/pets HTTP/1.1", "{}")).is_some());
         assert_eq!(command("http://a", &exchange("POST /v1/pets HTTP/1.1", "{\u{fffd}}")), None);
-        assert_eq!(command("http://a", &exchange("POST /v1/pets HTTP/1.1", NOT_JSON)), None);
+        assert_eq!(command("http://a", &exchange("POST /v1/pets HTTP/1.1", "[hidden: 3 bytes]")), None);
         assert_eq!(command("http://a", &exchange("OPTIONS * HTTP/1.1", "")), None);
     }
 
