@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::http::{Method, StatusCode};
-use parking_lot::RwLock;
+use parking_lot::Mutex;
 
 use super::per_minute::Requests;
 use crate::api::operations::Operation;
@@ -34,7 +34,7 @@ pub struct Traffic {
     /// In the order of [`Operation::ALL`].
     operations: [Route; Operation::COUNT],
     /// The pages that were requested, and the operations with simulated responses.
-    pages: RwLock<Vec<Arc<Route>>>,
+    pages: Mutex<Vec<Arc<Route>>>,
     unmatched: Route,
     in_flight: Gauge,
     abandoned: Counter,
@@ -75,7 +75,7 @@ impl Traffic {
     pub fn new() -> Self {
         Self {
             operations: Operation::ALL.map(|operation| Route::new(operation.path())),
-            pages: RwLock::default(),
+            pages: Mutex::default(),
             unmatched: Route::new(UNMATCHED),
             in_flight: Gauge::default(),
             abandoned: Counter::default(),
@@ -99,14 +99,10 @@ impl Traffic {
     }
 
     fn find_or_add(&self, template: &str, is_simulated: bool) -> Arc<Route> {
+        let mut pages = self.pages.lock();
         let is_same = |route: &&Arc<Route>| *route.template == *template && route.is_simulated == is_simulated;
-        let find = |pages: &[Arc<Route>]| pages.iter().find(is_same).cloned();
-        if let Some(route) = find(&self.pages.read()) {
-            return route;
-        }
-        let mut pages = self.pages.write();
-        // Another request may have added it meanwhile.
-        find(&pages).unwrap_or_else(|| {
+        let found = pages.iter().find(is_same).cloned();
+        found.unwrap_or_else(|| {
             let route = Arc::new(Route { is_simulated, ..Route::new(template) });
             pages.push(Arc::clone(&route));
             route
@@ -119,7 +115,7 @@ impl Traffic {
 
     /// Counts the requests to the operations of the API; not health checks, pages and files.
     pub fn api_requests(&self) -> Requests {
-        let simulated = self.pages.read().clone();
+        let simulated = self.pages.lock().clone();
         let is_of_api = |route: &&Arc<Route>| route.is_simulated && route.template.starts_with("/v1/");
         let simulated = simulated.iter().filter(is_of_api).map(Arc::as_ref);
         let api = Operation::documented().map(|operation| self.operation(operation)).chain(simulated);
@@ -144,7 +140,7 @@ impl Traffic {
     }
 
     pub fn write(&self, out: &mut Exposition) {
-        let pages = self.pages.read().clone();
+        let pages = self.pages.lock().clone();
         let mut routes: Vec<&Route> = self.operations.iter().chain(pages.iter().map(Arc::as_ref)).collect();
         routes.sort_by(|a, b| a.template.cmp(&b.template));
         routes.push(&self.unmatched);
