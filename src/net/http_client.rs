@@ -1,4 +1,5 @@
-//! An HTTP/1.1 client for one server, with persistent connections: the collector of traces, the endpoint of messages.
+//! An HTTP/1.1 client for one server, with persistent connections: the collector of traces, the endpoint of messages, the
+//! service that `petstore healthcheck` checks.
 //!
 //! The status line of a response decides, because the server has acted by then. The rest only decides whether the connection
 //! is used again, so that a request is not repeated because of a response that breaks the protocol.
@@ -12,14 +13,12 @@ use axum::http::uri::Uri;
 use axum::http::{HeaderMap, StatusCode};
 use parking_lot::Mutex;
 use rustls::pki_types::ServerName;
-use tokio::io::{
-    AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader, copy, sink,
-};
+use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader, copy};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
 
-/// Maximum size of a response's head, and of its body, which is discarded. More closes the connection.
+/// Maximum size of a response's head, and of its body. More closes the connection.
 const MAX_HEAD: u64 = 64 << 10;
 const MAX_BODY: u64 = 8 << 10;
 
@@ -35,7 +34,7 @@ const MAX_AGE: Duration = Duration::from_mins(1);
 pub struct Client {
     host: String,
     port: u16,
-    /// The request line and the header `Host`.
+    /// The request line without its method, and the header `Host`.
     start: String,
     /// `None` for `http`.
     tls: Option<TlsConnector>,
@@ -61,6 +60,8 @@ pub struct Response {
     pub status: StatusCode,
     /// The lower-case names and the values of the headers that were read.
     headers: Vec<(String, String)>,
+    /// The part of the body that was read, without the lines of chunks.
+    pub body: Vec<u8>,
 }
 
 impl Client {
@@ -72,7 +73,7 @@ impl Client {
         Self {
             host: url.host().unwrap_or_default().trim_matches(['[', ']']).to_owned(),
             port: url.port_u16().unwrap_or(if tls.is_some() { 443 } else { 80 }),
-            start: format!("POST {path} HTTP/1.1\r\nhost: {authority}\r\n"),
+            start: format!(" {path} HTTP/1.1\r\nhost: {authority}\r\n"),
             tls,
             idle: Mutex::default(),
         }
@@ -83,29 +84,40 @@ impl Client {
     ///
     /// Repeats it once if a connection that was kept fails, because the server may have closed it at the same time.
     pub async fn post(&self, headers: &HeaderMap, body: &[u8], limit: Duration) -> io::Result<Response> {
-        let request = self.request(headers, body);
+        self.send(&self.request("POST", headers, body), limit).await
+    }
+
+    /// Sends a request without a body, as [`Self::post`] does.
+    pub async fn get(&self, limit: Duration) -> io::Result<Response> {
+        self.send(&self.request("GET", &HeaderMap::new(), &[]), limit).await
+    }
+
+    async fn send(&self, request: &[u8], limit: Duration) -> io::Result<Response> {
         let exchange = async {
             if let Some(mut kept) = self.kept().await
-                && let Ok(status) = exchange(&mut kept, &request).await
+                && let Ok(status) = exchange(&mut kept, request).await
             {
                 return Ok((kept, status));
             }
             let mut connection = self.connect().await?;
-            let status = exchange(&mut connection, &request).await?;
+            let status = exchange(&mut connection, request).await?;
             Ok((connection, status))
         };
         let late = |_| Err(io::Error::other(format!("no response within {limit:?}")));
         let (mut connection, (status, is_newest)) = timeout(limit, exchange).await.unwrap_or_else(late)?;
-        let mut response = Response { status, headers: Vec::new() };
-        let is_reusable = timeout(REST_TIMEOUT, read_rest(&mut connection.stream, &mut response)).await;
+        let mut response = Response { status, headers: Vec::new(), body: Vec::new() };
+        let mut body = Vec::new();
+        let rest = read_rest(&mut connection.stream, &mut response, &mut body);
+        let is_reusable = timeout(REST_TIMEOUT, rest).await;
+        response.body = body;
         if is_newest && matches!(is_reusable, Ok(Ok(true))) && connection.stream.buffer().is_empty() {
             self.idle.lock().push(connection);
         }
         Ok(response)
     }
 
-    fn request(&self, headers: &HeaderMap, body: &[u8]) -> Vec<u8> {
-        let mut request = format!("{}content-length: {}\r\n", self.start, body.len()).into_bytes();
+    fn request(&self, method: &str, headers: &HeaderMap, body: &[u8]) -> Vec<u8> {
+        let mut request = format!("{method}{}content-length: {}\r\n", self.start, body.len()).into_bytes();
         for (name, value) in headers {
             request.extend([name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
         }
@@ -182,7 +194,11 @@ fn parse_status(line: &str) -> Option<(StatusCode, bool)> {
 }
 
 /// Reads the other headers and the body. Returns whether another response may follow.
-async fn read_rest(stream: &mut (impl AsyncBufRead + Unpin), response: &mut Response) -> io::Result<bool> {
+async fn read_rest(
+    stream: &mut (impl AsyncBufRead + Unpin),
+    response: &mut Response,
+    content: &mut Vec<u8>,
+) -> io::Result<bool> {
     let mut head = stream.take(MAX_HEAD);
     loop {
         let line = read_line(&mut head).await?;
@@ -203,15 +219,15 @@ async fn read_rest(stream: &mut (impl AsyncBufRead + Unpin), response: &mut Resp
         _ if matches!(response.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) => true,
         ([length], []) => {
             let length = length.parse().map_err(|_| invalid("content-length"))?;
-            copy(&mut (&mut body).take(length), &mut sink()).await? == length
+            copy(&mut (&mut body).take(length), content).await? == length
         }
         ([], [coding]) if coding.eq_ignore_ascii_case("chunked") => {
-            while read_chunk(&mut body).await? {}
+            while read_chunk(&mut body, content).await? {}
             true
         }
         // The end of the connection ends the body.
         _ => {
-            copy(&mut body, &mut sink()).await?;
+            copy(&mut body, content).await?;
             false
         }
     };
@@ -219,11 +235,11 @@ async fn read_rest(stream: &mut (impl AsyncBufRead + Unpin), response: &mut Resp
 }
 
 /// Returns false after the last chunk and the trailers.
-async fn read_chunk(body: &mut (impl AsyncBufRead + Unpin)) -> io::Result<bool> {
+async fn read_chunk(body: &mut (impl AsyncBufRead + Unpin), content: &mut Vec<u8>) -> io::Result<bool> {
     let line = read_line(body).await?;
     let size = line.split(';').next().and_then(|size| u64::from_str_radix(size.trim(), 16).ok());
     let size = size.ok_or_else(|| invalid("chunk"))?;
-    copy(&mut (&mut *body).take(size), &mut sink()).await?;
+    copy(&mut (&mut *body).take(size), content).await?;
     while !read_line(body).await?.is_empty() {
         if size > 0 {
             return Err(invalid("chunk"));

@@ -120,15 +120,15 @@ fn other_servers_are_not_healthy() {
         let mut stream = accept(&listener);
         let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
         answer.iter().cycle().take_while(|byte| stream.write_all(&[**byte]).is_ok()).for_each(|_| {
-            std::thread::sleep(Duration::from_millis(100));
+            std::thread::sleep(Duration::from_millis(300));
         });
     };
-    let not_http: fn(TcpListener) = |listener| accept(&listener).write_all(b"220 ready").unwrap();
+    let not_http: fn(TcpListener) = |listener| accept(&listener).write_all(b"220 ready\r\n").unwrap();
     for (serve, why) in [
         (closed, "Connection refused (os error 111)"),
-        (silent, "no response within 3 s"),
-        (slow, "no response within 3 s"),
-        (not_http, "the response is not HTTP"),
+        (silent, "no response within 3s"),
+        (slow, "no response within 3s"),
+        (not_http, "the response has an invalid status line"),
     ] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
