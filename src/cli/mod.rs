@@ -18,7 +18,9 @@ macro_rules! subcommands {
 mod about;
 mod accounts;
 mod data;
+mod parse;
 pub mod run;
+mod runtime;
 mod shop;
 mod terminal;
 
@@ -40,7 +42,7 @@ use crate::domain::Actor;
 use crate::runtime::clock::Clock;
 use crate::telemetry;
 use data::database::{Create, not_opened, open, with_store};
-use terminal::parse::{Parsed, parse};
+use parse::{Parsed, parse};
 
 /// Text at the end of the help of every command with settings.
 const SETTINGS: &str = "\
@@ -210,7 +212,7 @@ fn dispatch(Parsed { cli, matches, file }: Parsed) -> Result<ExitCode, Failure> 
 /// Reports a message to the user: as plain text on a terminal, otherwise as a log event. Passwords in URLs are hidden,
 /// because a misplaced URL may be part of a path or name.
 fn tell(level: Level, text: &str) {
-    let text = accounts::passwords::hidden(text);
+    let text = terminal::passwords::hidden(text);
     if !std::io::stderr().is_terminal() {
         match level {
             Level::ERROR => tracing::error!("{text}"),

@@ -9,7 +9,7 @@ use tracing::Level;
 use crate::app;
 use crate::cli::data::backup;
 use crate::cli::data::database::refuse_standbys;
-use crate::cli::run::serve;
+use crate::cli::runtime;
 use crate::cli::{Failure, Outcome, command, not_opened, print, tell};
 use crate::config::{Common, File, ServiceSettings, settings, takes_list};
 use crate::domain::Deployment;
@@ -57,9 +57,9 @@ impl Check {
         if common.database_url.is_none() {
             refuse_standbys(common)?;
         }
-        let (runtime, Common { data_dir, database_url, require_standbys, .. }) = (serve::runtime()?, common.clone());
+        let (runtime, Common { data_dir, database_url, require_standbys, .. }) = (runtime::runtime()?, common.clone());
         let stored = in_time(move || match database_url {
-            Some(url) => serve::block_on(runtime, Postgres::check_openable(&url, require_standbys)),
+            Some(url) => runtime::block_on(runtime, Postgres::check_openable(&url, require_standbys)),
             None => sqlite::check_access(&data_dir).and_then(|()| stored_in(&data_dir)),
         });
         let late = || Err(StoreError::Unavailable(format!("it did not respond within {START_TIMEOUT:?}")));
@@ -70,7 +70,7 @@ impl Check {
         {
             return Err(Failure(format!("the database is a {stored} one and cannot be opened as {expected}")));
         }
-        serve::block_on(serve::runtime()?, async { app::check(service, Some(stored.unwrap_or(new)), true) })?;
+        runtime::block_on(runtime::runtime()?, async { app::check(service, Some(stored.unwrap_or(new)), true) })?;
         let database = match stored {
             Some(deployment) => format!("the database is a {deployment} one"),
             None => format!("`petstore serve` would create a {new} database"),
@@ -83,7 +83,7 @@ impl Check {
 /// Returns the deployment of the database. `None` if there is none yet.
 pub fn stored_deployment(common: &Common) -> Result<Option<Deployment>, Failure> {
     let stored = match &common.database_url {
-        Some(url) => serve::block_on(serve::runtime()?, Postgres::stored_deployment(url)),
+        Some(url) => runtime::block_on(runtime::runtime()?, Postgres::stored_deployment(url)),
         None => stored_in(&common.data_dir),
     };
     stored.map_err(|error| not_opened(common, error))

@@ -3,4 +3,3 @@
 pub(super) mod account;
 pub(super) mod audit;
 pub(super) mod key;
-pub(super) mod passwords;

@@ -3,7 +3,7 @@
 use clap::Args;
 use tracing::Level;
 
-use crate::cli::run::serve::{block_on, runtime};
+use crate::cli::runtime::{block_on, runtime};
 use crate::cli::terminal::progress::{self, counted};
 use crate::cli::{Failure, Outcome, actor, not_opened, tell};
 use crate::config::Common;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::cli::run::serve::block_on;
+use crate::cli::runtime::block_on;
 use crate::cli::{Failure, Outcome};
 use crate::config::Common;
 use crate::domain::{Account, Deployment, Email};

@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-use crate::cli::run::serve;
+use crate::cli::runtime;
 use crate::cli::{Create, Outcome, not_opened, print, print_json, with_store};
 use crate::config::Common;
 use crate::store::postgres::Postgres;
@@ -42,7 +42,7 @@ impl Migrate {
 impl Status {
     fn run(self, common: &Common) -> Outcome {
         let migrations = match &common.database_url {
-            Some(url) => serve::block_on(serve::runtime()?, Postgres::migration_status(url)),
+            Some(url) => runtime::block_on(runtime::runtime()?, Postgres::migration_status(url)),
             None => Sqlite::migration_status(&common.data_dir),
         };
         let migrations = migrations.map_err(|error| not_opened(common, error))?;

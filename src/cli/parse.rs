@@ -7,9 +7,9 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, FromArgMatches};
 
-use crate::cli::accounts::passwords;
 use crate::cli::run::quickstart::Quickstart;
 use crate::cli::run::serve::Serve;
+use crate::cli::terminal::passwords;
 use crate::cli::{Cli, Command, command};
 use crate::config::{File, environment};
 use crate::store::postgres::Limits;
