@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use petstore::domain::{AccountId, Message, MessageIds, MessageText};
 use petstore::store::Store;
-use petstore::store::sqlite::Atomicity;
+use petstore::store::sqlite::{Atomicity, Effect};
 use tokio::time::{Instant, sleep};
 
 use crate::machine::Machine;
@@ -98,7 +98,7 @@ async fn queue(world: &World, account: AccountId, (number, text): Messages) {
     let messages: Vec<_> =
         (0..number).map(|_| Message::new(&ids, account, MessageText::parse(text.into()).unwrap(), now)).collect();
     let insert = "INSERT INTO messages (account_id, id, message, created_at) VALUES (?1, ?2, ?3, ?4)";
-    let inserted = db.submit(Atomicity::Statement, move |conn| {
+    let inserted = db.submit(Atomicity::Statement, Effect::Unlisted, move |conn| {
         for Message { id, account, text, created_at } in &messages {
             conn.execute(insert, (account.0, id.as_bytes(), text.as_str(), created_at.as_milliseconds()))?;
         }

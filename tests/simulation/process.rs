@@ -10,7 +10,7 @@ use petstore::api::admission::rate_limit::RateLimits;
 use petstore::relay;
 use petstore::runtime::clock::Clock;
 use petstore::store::Store;
-use petstore::store::sqlite::{Atomicity, Options, Sqlite, WriteConnection, Writer};
+use petstore::store::sqlite::{Atomicity, Effect, Options, Sqlite, WriteConnection, Writer};
 use rusqlite::Connection;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn_local};
@@ -188,7 +188,7 @@ async fn delete_old_messages(store: Arc<Store>, clock: Clock, retention: Duratio
         let before = clock.steady().minus(retention).as_milliseconds();
         let Store::Sqlite(db) = &*store else { unreachable!() };
         let delete = "DELETE FROM messages WHERE created_at < ?1";
-        let _ = db.submit(Atomicity::Statement, move |conn| Ok(conn.execute(delete, [before])?)).await;
+        let _ = db.submit(Atomicity::Statement, Effect::Any, move |conn| Ok(conn.execute(delete, [before])?)).await;
     }
 }
 
@@ -199,6 +199,6 @@ async fn delete_greatest_animal(store: Arc<Store>) {
         let Store::Sqlite(db) = &*store else { unreachable!() };
         let delete = "DELETE FROM pets WHERE id = (SELECT max(id) FROM pets) AND status = 0
             AND id NOT IN (SELECT pet_id FROM orders)";
-        let _ = db.submit(Atomicity::Statement, move |conn| Ok(conn.execute(delete, [])?)).await;
+        let _ = db.submit(Atomicity::Statement, Effect::Any, move |conn| Ok(conn.execute(delete, [])?)).await;
     }
 }

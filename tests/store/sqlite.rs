@@ -8,7 +8,7 @@ use futures_util::StreamExt;
 use futures_util::future::ready;
 use futures_util::stream::FuturesUnordered;
 use petstore::domain::{AccountId, MessageQuery, NewAccount, NewPet, PetQuery, PetStatus};
-use petstore::store::sqlite::{Atomicity, Options, Sqlite};
+use petstore::store::sqlite::{Atomicity, Effect, Options, Sqlite};
 use petstore::store::{Store, StoreError};
 use rusqlite::Connection;
 use testkit::{TIMEOUT, until, within};
@@ -103,7 +103,7 @@ async fn other_writers_get_their_turn_beside_one_that_never_rests() {
     let (began, mut has_begun) = tokio::sync::watch::channel(());
     let slow_write = || {
         let began = began.clone();
-        busy.submit(Atomicity::Statement, move |_| {
+        busy.submit(Atomicity::Statement, Effect::Any, move |_| {
             began.send_replace(());
             std::thread::sleep(Duration::from_millis(250));
             Ok(())

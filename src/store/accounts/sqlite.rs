@@ -6,6 +6,7 @@ use crate::store::Result;
 use crate::store::accounts::{FIND, FIND_EMAIL, FIND_PASSWORD, LIST};
 use crate::store::audit;
 use crate::store::keys;
+use crate::store::sqlite::history::Effect;
 use crate::store::sqlite::write::job::Atomicity;
 use crate::store::sqlite::{Sqlite, rows};
 
@@ -24,7 +25,7 @@ const FIND_DELETED: &str =
 
 impl Sqlite {
     pub async fn create_account(&self, new: NewAccount, actor: Actor) -> Result<Option<AccountId>> {
-        self.submit(Atomicity::Savepoint, move |conn| {
+        self.submit(Atomicity::Savepoint, Effect::Unlisted, move |conn| {
             let NewAccount { email, password, role, now } = new;
             let password = password.map(|digest| digest.0);
             let params = (email.as_str(), email.folded(), password, role.code(), now.as_milliseconds());
@@ -61,7 +62,7 @@ impl Sqlite {
     }
 
     pub async fn set_role(&self, account: AccountId, role: Role, actor: Actor) -> Result<bool> {
-        self.submit(Atomicity::Savepoint, move |conn| {
+        self.submit(Atomicity::Savepoint, Effect::Unlisted, move |conn| {
             let found =
                 conn.find(FIND_ROLE, [account.0], |row| Ok((row.get::<_, Email>(0)?, row.get::<_, Role>(1)?)))?;
             let Some((email, before)) = found else { return Ok(false) };

@@ -13,6 +13,7 @@ use crate::store::accounts::{FIND_SESSION, session};
 use crate::store::audit;
 use crate::store::keys;
 use crate::store::orders;
+use crate::store::sqlite::history::Effect;
 use crate::store::sqlite::write::connection::WriteConnection;
 use crate::store::sqlite::write::job::Atomicity;
 use crate::store::sqlite::{Sqlite, rows};
@@ -36,7 +37,7 @@ const DELETE_ACCOUNT: &str =
 
 impl Sqlite {
     pub async fn create_session(&self, session: NewSession, checked: PasswordDigest) -> Result<bool> {
-        self.submit(Atomicity::Batch, move |conn| insert(conn, &session, &checked)).await
+        self.submit(Atomicity::Batch, Effect::Unlisted, move |conn| insert(conn, &session, &checked)).await
     }
 
     pub async fn find_session(&self, hash: &SessionHash) -> Result<Option<Session>> {
@@ -45,12 +46,14 @@ impl Sqlite {
 
     pub async fn touch_session(&self, hash: SessionHash, now: Timestamp) -> Result<()> {
         let params = (hash.0, now.as_milliseconds());
-        self.submit(Atomicity::Statement, move |conn| Ok(conn.execute(TOUCH, params).map(drop)?)).await
+        self.submit(Atomicity::Statement, Effect::Unlisted, move |conn| Ok(conn.execute(TOUCH, params).map(drop)?))
+            .await
     }
 
     pub async fn delete_session(&self, hash: SessionHash) -> Result<()> {
         let delete = "DELETE FROM sessions WHERE token_hash = ?1";
-        self.submit(Atomicity::Statement, move |conn| Ok(conn.execute(delete, [hash.0]).map(drop)?)).await
+        self.submit(Atomicity::Statement, Effect::Unlisted, move |conn| Ok(conn.execute(delete, [hash.0]).map(drop)?))
+            .await
     }
 
     pub async fn change_password(
@@ -60,7 +63,7 @@ impl Sqlite {
         new: PasswordDigest,
         actor: Actor,
     ) -> Result<bool> {
-        self.submit(Atomicity::Batch, move |conn| {
+        self.submit(Atomicity::Batch, Effect::Unlisted, move |conn| {
             let change = "UPDATE accounts SET password_hash = ?3 WHERE id = ?1 AND password_hash = ?2 RETURNING email";
             let changed = (session.account.0, &checked.0, &new.0);
             let Some(email) = conn.find(change, changed, email)? else { return Ok(false) };
@@ -72,7 +75,7 @@ impl Sqlite {
     }
 
     pub async fn set_password(&self, account: AccountId, new: PasswordDigest, actor: Actor) -> Result<bool> {
-        self.submit(Atomicity::Batch, move |conn| {
+        self.submit(Atomicity::Batch, Effect::Unlisted, move |conn| {
             let set = "UPDATE accounts SET password_hash = ?2 WHERE id = ?1 AND deleted_at IS NULL RETURNING email";
             let Some(email) = conn.find(set, (account.0, &new.0), email)? else { return Ok(false) };
             audit::sqlite::record(conn, &actor, Action::SetPassword, email.as_str())?;
@@ -88,7 +91,7 @@ impl Sqlite {
         checked: Option<PasswordDigest>,
         actor: Actor,
     ) -> Result<bool> {
-        self.submit(Atomicity::Batch, move |conn| {
+        self.submit(Atomicity::Batch, Effect::Any, move |conn| {
             let checked = checked.map(|digest| digest.0);
             let Some(email) = conn.find(FIND_DELETABLE, (account.0, checked), email)? else { return Ok(false) };
             conn.execute(DELETE_ACCOUNT, (account.0, actor.at.as_milliseconds()))?;

@@ -4,6 +4,7 @@ use rusqlite::Connection;
 
 use crate::domain::{Action, Actor, AuditEntry, AuditQuery, Timestamp};
 use crate::store::audit::{INSERT, LIST, LIST_DESCENDING, Values};
+use crate::store::sqlite::history::Effect;
 use crate::store::sqlite::write::job::Atomicity;
 use crate::store::sqlite::{Sqlite, rows};
 use crate::store::{Result, page_of};
@@ -24,7 +25,7 @@ impl Sqlite {
     }
 
     pub async fn delete_old_audit(&self, before: Timestamp, limit: u32) -> Result<u64> {
-        self.submit(Atomicity::Statement, move |conn| {
+        self.submit(Atomicity::Statement, Effect::Unlisted, move |conn| {
             let delete = "DELETE FROM audit WHERE id IN (
                 SELECT id FROM audit WHERE created_at < ?1 ORDER BY created_at LIMIT ?2)";
             Ok(conn.execute(delete, (before.as_milliseconds(), limit))? as u64)

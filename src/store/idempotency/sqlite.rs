@@ -2,8 +2,9 @@
 
 use crate::domain::{KeyedRequest, Timestamp};
 use crate::store::sqlite::Sqlite;
+use crate::store::sqlite::history::Effect;
 use crate::store::sqlite::write::connection::WriteConnection;
-use crate::store::sqlite::write::job::{Atomicity, Job};
+use crate::store::sqlite::write::job::Atomicity;
 use crate::store::sqlite::write::new_row::{NewRow, RowJob};
 use crate::store::{Outcome, Result, StoredResponse, WriteKey};
 
@@ -17,27 +18,32 @@ impl Sqlite {
         if key.is_none() {
             return self.carry_out(RowJob::new(row)).await.map(Outcome::Executed);
         }
-        let write = once(key, |conn| row.insert(conn).map(Ok));
-        self.carry_out(Job::new(Atomicity::Savepoint, R::EFFECT, write)).await
+        self.write_keyed(Atomicity::Savepoint, R::EFFECT, key, |conn| row.insert(conn).map(Ok)).await
     }
 
-    /// Submits a write with an optional idempotency key. `atomicity` is that of the write without a key.
+    /// Submits a write with an optional idempotency key. `atomicity` is that of the write without a key. No list contains
+    /// the stored response, so `effect` is that of `write`.
     ///
     /// If `write` returns a refusal, it must not have changed anything.
     pub(in crate::store) async fn write_keyed<T: Send + 'static, R: Send + 'static>(
         &self,
         atomicity: Atomicity,
+        effect: Effect,
         key: Option<WriteKey<T>>,
         write: impl FnOnce(&WriteConnection<'_>) -> Result<std::result::Result<T, R>> + Send + 'static,
     ) -> Result<Outcome<T, R>> {
         // With a key, the write and its stored response are several statements.
         let atomicity = if key.is_some() { Atomicity::Savepoint } else { atomicity };
-        self.submit(atomicity, once(key, write)).await
+        let write = move |conn: &WriteConnection<'_>| match key {
+            None => Ok(write(conn)?.into()),
+            Some(key) => write_once(conn, &key, write),
+        };
+        self.submit(atomicity, effect, write).await
     }
 
     /// Deletes at most `limit` of the responses that have expired by `now`, oldest first. Returns the number deleted.
     pub async fn delete_expired_responses(&self, now: Timestamp, limit: u32) -> Result<u64> {
-        self.submit(Atomicity::Statement, move |conn| {
+        self.submit(Atomicity::Statement, Effect::Unlisted, move |conn| {
             let delete = "DELETE FROM idempotency_records WHERE rowid IN (
                 SELECT rowid FROM idempotency_records WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2)";
             Ok(conn.execute(delete, (now.as_milliseconds(), limit))? as u64)
@@ -46,27 +52,24 @@ impl Sqlite {
     }
 }
 
-/// Returns a write that runs `write` unless its key was used before, and stores its response. No list contains stored
-/// responses.
+/// Runs `write` unless its key was used before, and stores its response.
 ///
 /// Jobs of the writer run one after another, so the second of two equal requests finds the response of the first. Both
 /// are acknowledged only after the commit.
-fn once<T, R>(
-    key: Option<WriteKey<T>>,
+fn write_once<T, R>(
+    conn: &WriteConnection<'_>,
+    key: &WriteKey<T>,
     write: impl FnOnce(&WriteConnection<'_>) -> Result<std::result::Result<T, R>>,
-) -> impl FnOnce(&WriteConnection<'_>) -> Result<Outcome<T, R>> {
-    move |conn| {
-        let Some(key) = key else { return Ok(write(conn)?.into()) };
-        if let Some((fingerprint, response)) = find(conn, &key.request)? {
-            let is_same = fingerprint == key.request.fingerprint;
-            return Ok(if is_same { Outcome::Replayed(response) } else { Outcome::KeyMismatch });
-        }
-        let result = write(conn)?;
-        if let Ok(value) = &result {
-            insert(conn, &key.request, &key.response(value))?;
-        }
-        Ok(result.into())
+) -> Result<Outcome<T, R>> {
+    if let Some((fingerprint, response)) = find(conn, &key.request)? {
+        let is_same = fingerprint == key.request.fingerprint;
+        return Ok(if is_same { Outcome::Replayed(response) } else { Outcome::KeyMismatch });
     }
+    let result = write(conn)?;
+    if let Ok(value) = &result {
+        insert(conn, &key.request, &key.response(value))?;
+    }
+    Ok(result.into())
 }
 
 /// Returns the fingerprint and the response stored under a key. `None` if there is none or it has expired.

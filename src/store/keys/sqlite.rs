@@ -6,6 +6,7 @@ use crate::domain::api_key::{KeyGrant, KeyQuery, KeyState, NewKey, Rotation};
 use crate::domain::{AccountId, Action, Actor, Email, KeyHash, KeyId, KeyRecord, Timestamp};
 use crate::store::audit;
 use crate::store::audit::Values;
+use crate::store::sqlite::history::Effect;
 use crate::store::sqlite::write::connection::WriteConnection;
 use crate::store::sqlite::write::job::Atomicity;
 use crate::store::sqlite::{Sqlite, rows};
@@ -85,7 +86,7 @@ const TOUCH: &str =
 
 impl Sqlite {
     pub async fn create_key(&self, key: NewKey, actor: Actor) -> Result<KeyId> {
-        self.submit(Atomicity::Savepoint, move |conn| {
+        self.submit(Atomicity::Savepoint, Effect::Unlisted, move |conn| {
             let (created_at, expires_at) =
                 (key.created_at.as_milliseconds(), key.expires_at.map(Timestamp::as_milliseconds));
             let NewKey { account, name, hash, hint, read_only, prefer, .. } = &key;
@@ -123,7 +124,7 @@ impl Sqlite {
     }
 
     pub async fn revoke_key(&self, id: KeyId, actor: Actor) -> Result<bool> {
-        self.submit(Atomicity::Savepoint, move |conn| {
+        self.submit(Atomicity::Savepoint, Effect::Unlisted, move |conn| {
             if conn.execute(REVOKE, (id.0, actor.at.as_milliseconds()))? == 0 {
                 return Ok(conn.find("SELECT 1 FROM api_keys WHERE id = ?1", [id.0], |_| Ok(()))?.is_some());
             }
@@ -135,7 +136,7 @@ impl Sqlite {
     }
 
     pub async fn rotate_key(&self, id: KeyId, rotation: Rotation, actor: Actor) -> Result<Option<KeyId>> {
-        self.submit(Atomicity::Savepoint, move |conn| {
+        self.submit(Atomicity::Savepoint, Effect::Unlisted, move |conn| {
             let params = (id.0, rotation.hash.0, &rotation.hint, rotation.now.as_milliseconds());
             if conn.execute(INSERT_SUCCESSOR, params)? == 0 {
                 return Ok(None);
@@ -150,7 +151,7 @@ impl Sqlite {
     }
 
     pub async fn touch_keys(&self, used: Vec<(KeyId, Timestamp)>) -> Result<()> {
-        self.submit(Atomicity::Batch, move |conn| {
+        self.submit(Atomicity::Batch, Effect::Unlisted, move |conn| {
             for (id, at) in &used {
                 conn.execute(TOUCH, (id.0, at.as_milliseconds()))?;
             }

@@ -11,6 +11,7 @@ use crate::store::audit;
 use crate::store::export::{self, Exported, MessageSink};
 use crate::store::messages::{ADD_RETRIES, FIND_RETRIES, TAKE_RETRIES, retries};
 use crate::store::sqlite::disk::data_dir::{own_file, unavailable};
+use crate::store::sqlite::history::Effect;
 use crate::store::sqlite::write::job::Atomicity;
 use crate::store::sqlite::{Sqlite, WriteConnection, rows};
 
@@ -62,7 +63,7 @@ impl Sqlite {
     }
 
     pub async fn mark_messages_sent(&self, messages: Vec<(AccountId, MessageId)>, now: Timestamp) -> Result<()> {
-        self.submit(Atomicity::Batch, move |conn| {
+        self.submit(Atomicity::Batch, Effect::Unlisted, move |conn| {
             // The clock of the process that accepted the message may differ.
             let mark = "UPDATE messages SET sent_at = max(?1, created_at) WHERE account_id = ?2 AND id = ?3";
             for (account, id) in &messages {
@@ -74,7 +75,7 @@ impl Sqlite {
     }
 
     pub async fn retry_messages(&self, ids: Vec<MessageId>) -> Result<bool> {
-        self.submit(Atomicity::Savepoint, move |conn| {
+        self.submit(Atomicity::Savepoint, Effect::Unlisted, move |conn| {
             let are_waiting = are_waiting(conn, &ids)?;
             if are_waiting {
                 conn.execute(ADD_RETRIES, [retries(&ids)])?;
@@ -90,11 +91,11 @@ impl Sqlite {
             return Ok(None);
         }
         let take = |conn: &WriteConnection<'_>| Ok(conn.find(TAKE_RETRIES, [], |row| row.get(0))?);
-        self.submit(Atomicity::Statement, take).await
+        self.submit(Atomicity::Statement, Effect::Unlisted, take).await
     }
 
     pub async fn discard_messages(&self, ids: Vec<MessageId>, actor: Actor) -> Result<bool> {
-        self.submit(Atomicity::Savepoint, move |conn| {
+        self.submit(Atomicity::Savepoint, Effect::Unlisted, move |conn| {
             if !are_waiting(conn, &ids)? {
                 return Ok(false);
             }
@@ -108,7 +109,7 @@ impl Sqlite {
     }
 
     pub async fn delete_sent_messages(&self, before: Timestamp, limit: u32) -> Result<u64> {
-        self.submit(Atomicity::Batch, move |conn| {
+        self.submit(Atomicity::Batch, Effect::Unlisted, move |conn| {
             // One by one: for a pair `IN` a subquery, SQLite would read all messages of an account.
             let oldest = "SELECT account_id, id FROM messages WHERE sent_at < ?1 ORDER BY sent_at LIMIT ?2";
             let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));

@@ -12,6 +12,7 @@ use crate::store::audit;
 use crate::store::audit::Values;
 use crate::store::orders::{LISTS_OF_ALL, Lists, list};
 use crate::store::pets;
+use crate::store::sqlite::history::Effect;
 use crate::store::sqlite::write::connection::WriteConnection;
 use crate::store::sqlite::write::job::Atomicity;
 use crate::store::sqlite::{Sqlite, rows};
@@ -69,7 +70,7 @@ impl Sqlite {
         order: NewOrder,
         key: Option<WriteKey<Order>>,
     ) -> Result<Outcome<Order, PlaceOrderError>> {
-        self.write_keyed(Atomicity::Batch, key, move |conn| place(conn, &order)).await
+        self.write_keyed(Atomicity::Batch, Effect::Any, key, move |conn| place(conn, &order)).await
     }
 
     pub async fn transition_order(
@@ -77,7 +78,7 @@ impl Sqlite {
         transition: OrderTransition,
         key: Option<WriteKey<Order>>,
     ) -> Result<Outcome<Order, TransitionError>> {
-        self.write_keyed(Atomicity::Savepoint, key, move |conn| apply(conn, transition)).await
+        self.write_keyed(Atomicity::Savepoint, Effect::Any, key, move |conn| apply(conn, transition)).await
     }
 
     pub async fn find_order(&self, customer: Option<AccountId>, id: i64) -> Result<Option<Order>> {

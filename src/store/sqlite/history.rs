@@ -4,7 +4,7 @@ use parking_lot::RwLock;
 
 use super::disk::wal_index::Version;
 
-/// Effect of a write on the lists of animals and orders. Only rows that many requests add name one other than `Any`.
+/// Effect of a write on the lists of animals and orders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Effect {
     /// No list contains the written rows.

@@ -29,8 +29,7 @@ pub use disk::atomic_file::{AtomicFile, folder_of};
 pub use disk::data_dir::{KEY_FILE, check_access, has_database, is_disk_full, is_in_use, make_folder, outside_stores};
 use disk::files::Files;
 pub use disk::wal_index::Version;
-use history::Effect;
-pub use history::Epoch;
+pub use history::{Effect, Epoch};
 use read_only::ReadOnly;
 use readers::Readers;
 pub use write::connection::WriteConnection;
@@ -174,9 +173,10 @@ impl Sqlite {
     pub async fn submit<T: Send + 'static>(
         &self,
         atomicity: Atomicity,
+        effect: Effect,
         write: impl FnOnce(&WriteConnection<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        self.carry_out(Job::new(atomicity, Effect::Any, write)).await
+        self.carry_out(Job::new(atomicity, effect, write)).await
     }
 
     pub(super) async fn carry_out<T>(&self, job: (impl AnyJob + 'static, oneshot::Receiver<Reply<T>>)) -> Result<T> {
