@@ -12,7 +12,6 @@ mod relaying;
 mod retention;
 mod secrets;
 mod status;
-mod sweep;
 mod url;
 
 use std::io;

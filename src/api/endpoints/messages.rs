@@ -4,7 +4,7 @@ use axum::http::StatusCode;
 
 use crate::api::call::Call;
 use crate::api::error::ApiError;
-use crate::api::input::fields::Fields;
+use crate::api::input::fields::{Fields, MESSAGE};
 use crate::api::input::idempotency;
 use crate::api::input::pagination::{self, Items, Page};
 use crate::api::input::query_and_body;
@@ -13,9 +13,6 @@ use crate::api::response::Response;
 use crate::domain::json::{message_json, write_message};
 use crate::domain::{Direction, Invalid, Message, MessageId, MessageText};
 use crate::store::StoredResponse;
-
-/// The fields of a message's body.
-pub const FIELDS: [&str; 1] = ["message"];
 
 /// Handles `sendMessage`.
 pub async fn send(call: &Call<'_>) -> Result<Response, ApiError> {
@@ -54,5 +51,5 @@ fn parse_cursor(text: &str) -> Result<MessageId, ApiError> {
 }
 
 pub fn parse_message(text: &str) -> Result<MessageText, ApiError> {
-    Fields::parse(text, FIELDS)?.required_string("message", |text| MessageText::parse(text.into_owned()))
+    Fields::parse(text, MESSAGE)?.required_string("message", |text| MessageText::parse(text.into_owned()))
 }

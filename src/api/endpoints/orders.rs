@@ -9,7 +9,7 @@ use crate::api::call::Call;
 use crate::api::caller;
 use crate::api::client_address::{Arrival, client_address};
 use crate::api::error::{ApiError, Code};
-use crate::api::input::fields::Fields;
+use crate::api::input::fields::{Fields, NEW_ORDER};
 use crate::api::input::idempotency;
 use crate::api::input::pagination::{self, Items, Page};
 use crate::api::input::query_and_body;
@@ -26,9 +26,6 @@ use crate::store::{Outcome, StoredResponse};
 
 /// The path of an order, before its id.
 const ORDERS: &str = Operation::GetOrder.api_prefix();
-
-/// The fields of a new order's body.
-pub const FIELDS: [&str; 1] = ["petId"];
 
 /// Handles `listOrders`.
 pub async fn list(call: &Call<'_>) -> Result<Response, ApiError> {
@@ -66,7 +63,7 @@ async fn read_page(
 
 /// Handles `placeOrder`.
 pub async fn place(call: &Call<'_>) -> Result<Response, ApiError> {
-    let fields = Fields::parse(&call.body, FIELDS)?;
+    let fields = Fields::parse(&call.body, NEW_ORDER)?;
     let pet_id = fields.required_integer("petId")?;
     let order = NewOrder { account: call.account, pet_id, now: call.api.clock.now() };
     let addresses = Arc::clone(&call.api.addresses);

@@ -8,7 +8,7 @@ use crate::api::cache::pages::{self, List};
 use crate::api::call::Call;
 use crate::api::documents::deprecation::REMOVED_AT;
 use crate::api::error::{ApiError, Code};
-use crate::api::input::fields::{Fields, InvalidObject};
+use crate::api::input::fields::{Fields, InvalidObject, NEW_PET};
 use crate::api::input::idempotency;
 use crate::api::input::pagination::{self, Items, Page};
 use crate::api::input::query_and_body;
@@ -22,9 +22,6 @@ use crate::store::StoredResponse;
 
 /// The path of an animal, before its id.
 const PETS: &str = Operation::GetPet.api_prefix();
-
-/// The fields of a new animal's body.
-pub const FIELDS: [&str; 3] = ["name", "categoryId", "status"];
 
 /// Handles `listPets`.
 pub async fn list(call: &Call<'_>) -> Result<Response, ApiError> {
@@ -79,7 +76,7 @@ pub fn parse_pet_query(query: &str) -> Result<PetQuery, ApiError> {
 }
 
 pub fn parse_new_pet(text: &str) -> Result<NewPet, InvalidObject> {
-    let fields = Fields::parse(text, FIELDS)?;
+    let fields = Fields::parse(text, NEW_PET)?;
     fields.require(&["name", "categoryId"])?;
     Ok(NewPet {
         name: fields.required_string("name", |text| PetName::parse(text.into_owned()))?,

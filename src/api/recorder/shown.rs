@@ -7,7 +7,7 @@ use axum::http::{HeaderName, Uri};
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::{RawValue, Value};
 
-use crate::api::endpoints::{messages, orders, pets};
+use crate::api::input::fields::{MESSAGE, NEW_ORDER, NEW_PET};
 use crate::api::operations::Operation;
 use crate::redaction::HIDDEN;
 
@@ -56,9 +56,9 @@ pub fn body(body: &[u8], operation: Option<Operation>) -> String {
         return String::new();
     }
     let fields: &[&str] = match operation {
-        Some(Operation::CreatePet) => &pets::FIELDS,
-        Some(Operation::PlaceOrder) => &orders::FIELDS,
-        Some(Operation::SendMessage) => &messages::FIELDS,
+        Some(Operation::CreatePet) => &NEW_PET,
+        Some(Operation::PlaceOrder) => &NEW_ORDER,
+        Some(Operation::SendMessage) => &MESSAGE,
         _ => &[],
     };
     let mut deserializer = serde_json::Deserializer::from_slice(body);

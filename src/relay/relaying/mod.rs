@@ -1,14 +1,16 @@
 //! The task that relays while this process holds the lease.
 
+mod sweep;
+
 use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
+use sweep::Sweep;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::deliveries::{Deliveries, Receiver};
-use super::sweep::Sweep;
 use super::{Status, retention};
 use crate::domain::{AccountId, MessageId};
 use crate::runtime::backoff::Backoff;
@@ -28,7 +30,7 @@ const COUNT: Duration = Duration::from_secs(5);
 const MAX_COUNT: u32 = 10_000;
 
 /// Time that other messages wait for a response that takes longer.
-pub(super) const PATIENCE: Duration = Duration::from_millis(200);
+const PATIENCE: Duration = Duration::from_millis(200);
 
 /// Maximum time that a stop waits for acknowledgements, within the limit of the shutdown, so that they are marked as sent.
 const ACKNOWLEDGEMENT_GRACE: Duration = Duration::from_secs(8);
@@ -143,7 +145,7 @@ impl<R: Receiver> Relaying<R> {
         self.mark_sent().await
     }
 
-    pub(super) async fn has_lease(&mut self) -> Result<bool, String> {
+    async fn has_lease(&mut self) -> Result<bool, String> {
         if self.lease_confirmed_at.is_some_and(|last| last.elapsed() < POLL) {
             return Ok(true);
         }
@@ -165,7 +167,7 @@ impl<R: Receiver> Relaying<R> {
     }
 
     /// Marks acknowledged messages as sent. On an error, they are marked before any other message is sent.
-    pub(super) async fn mark_sent(&mut self) -> Result<(), String> {
+    async fn mark_sent(&mut self) -> Result<(), String> {
         let acknowledged = &mut self.deliveries.acknowledged;
         if acknowledged.is_empty() {
             return Ok(());
@@ -177,7 +179,7 @@ impl<R: Receiver> Relaying<R> {
         Ok(())
     }
 
-    pub(super) async fn count(&mut self) -> Result<(), String> {
+    async fn count(&mut self) -> Result<(), String> {
         if Instant::now() >= self.next_count {
             self.status.set_queued(self.store.count_unsent_messages(MAX_COUNT).await.map_err(database)?);
             self.next_count = Instant::now() + COUNT;
@@ -186,6 +188,6 @@ impl<R: Receiver> Relaying<R> {
     }
 }
 
-pub(super) fn database(error: impl std::fmt::Display) -> String {
+fn database(error: impl std::fmt::Display) -> String {
     format!("database: {error}")
 }

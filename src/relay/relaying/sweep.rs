@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use super::deliveries::Receiver;
-use super::relaying::{PATIENCE, Relaying, database};
+use super::{PATIENCE, Relaying, database};
 use crate::domain::{AccountId, MessageId};
+use crate::relay::deliveries::Receiver;
 
 /// Number of deliveries that run at once.
 const AT_ONCE: usize = 16;
