@@ -26,6 +26,8 @@ struct Kept {
     counts: StatusCounts,
     /// In a small store, counts expire at once.
     until: Instant,
+    /// Number of resets before the count. A later reset makes it outdated at once.
+    resets: i64,
 }
 
 impl PetCounts {
@@ -34,19 +36,20 @@ impl PetCounts {
     pub async fn get(&self, store: &Arc<Store>) -> store::Result<StatusCounts> {
         let lock = timeout(WAIT, Arc::clone(&self.0).lock_owned()).await;
         let mut kept = lock.map_err(|_| StoreError::Unavailable(format!("no count of the animals within {WAIT:?}")))?;
-        if let Some(Kept { counts, until }) = *kept
+        if let Some(Kept { counts, until, resets }) = *kept
             && Instant::now() < until
+            && store.resets().await? == resets
         {
             return Ok(counts);
         }
         let store = Arc::clone(store);
         let counting = tokio::spawn(async move {
             let began = Instant::now();
-            let counts = store.count_pets_by_status().await?;
+            let (resets, counts) = (store.resets().await?, store.count_pets_by_status().await?);
             let took = began.elapsed();
             // Small stores are counted each time, so that new animals show at once.
             let shown = if took < Duration::from_millis(50) { Duration::ZERO } else { (took * KEPT).min(KEPT_LIMIT) };
-            *kept = Some(Kept { counts, until: Instant::now() + shown });
+            *kept = Some(Kept { counts, until: Instant::now() + shown, resets });
             Ok(counts)
         });
         counting.await.expect("counting does not panic")
@@ -59,6 +62,7 @@ mod tests {
     use std::task::{Context, Waker};
 
     use super::*;
+    use crate::domain::{Actor, Deployment, Timestamp};
     use crate::store::sqlite::{Options, Sqlite};
 
     #[tokio::test]
@@ -72,6 +76,23 @@ mod tests {
         }
         // The lock is released when the abandoned count has stored its result.
         assert!(counts.0.lock().await.is_some());
+    }
+
+    #[tokio::test]
+    async fn kept_count_ends_at_a_reset() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = Options { deployment: Some(Deployment::Staging), ..Options::new(folder.path()) };
+        let store = Arc::new(Store::Sqlite(Sqlite::open(&options).unwrap()));
+        let counts = PetCounts::default();
+        let million = StatusCounts { sold: 1_000_000, ..StatusCounts::default() };
+        let until = Instant::now() + Duration::from_hours(1);
+        *counts.0.lock().await = Some(Kept { counts: million, until, resets: 0 });
+        assert_eq!(counts.get(&store).await.unwrap(), million);
+
+        let actor = Actor::command_line(Timestamp::from_milliseconds(0));
+        store.reset(Box::new(std::iter::empty()), actor, || false).await.unwrap();
+
+        assert_eq!(counts.get(&store).await.unwrap(), StatusCounts::default());
     }
 
     #[tokio::test(start_paused = true)]
