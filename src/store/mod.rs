@@ -41,6 +41,7 @@ pub use export::{ExportError, Exported};
 pub use idempotency::{Outcome, StoredResponse, WriteKey};
 pub use meters::{Disk, Meters, ReaderMeter, WriterMeter};
 pub use migrations::MigrationStatus;
+pub use orders::OrderNames;
 use postgres::Postgres;
 pub use reset::Contents;
 use sqlite::Sqlite;

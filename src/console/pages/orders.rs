@@ -3,7 +3,6 @@
 use askama::Template;
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
-use futures_util::future::try_join_all;
 
 use crate::api::number::integer;
 use crate::api::{Operation, Permission};
@@ -17,7 +16,7 @@ use crate::console::session::current_user::{CurrentUser, SignedIn};
 use crate::console::shown::api_call::{ApiCall, Unsent};
 use crate::console::shown::times::moment;
 use crate::domain::{Direction, Order, OrderQuery, OrderStatus, PageLimit, PetQuery, PetStatus, Role, Transition};
-use crate::store::{self, Store};
+use crate::store::{self, OrderNames, Store};
 
 #[derive(Template)]
 #[template(path = "console/orders.html")]
@@ -54,15 +53,13 @@ struct Row {
 }
 
 impl Row {
-    async fn new(store: &Store, role: Role, order: Order) -> store::Result<Self> {
-        let Order { id, pet_id, account, status, created_at, updated_at } = order;
-        let pet = store.find_pet(pet_id).await?;
-        let pet_name = pet.map_or_else(String::new, |pet| pet.name.to_string());
-        let customer = match role {
-            Role::Customer => None,
-            Role::Staff => store.find_email(account).await?.map(|email| email.as_str().to_owned()),
-        };
-        Ok(Self { id, pet_id, pet_name, status, placed: moment(created_at), changed: moment(updated_at), customer })
+    fn new(order: &Order, names: &[OrderNames], role: Role) -> Self {
+        let Order { id, pet_id, status, created_at, updated_at, .. } = *order;
+        // `None` if the store was reset meanwhile.
+        let names = names.iter().find(|names| names.order == id);
+        let pet_name = names.map_or_else(String::new, |names| names.pet.clone());
+        let customer = (role == Role::Staff).then(|| names.map_or_else(String::new, |names| names.customer.clone()));
+        Self { id, pet_id, pet_name, status, placed: moment(created_at), changed: moment(updated_at), customer }
     }
 
     /// The steps that its status allows to the user.
@@ -207,8 +204,8 @@ impl View {
         let query = pagination::as_api(&page, status.map(OrderStatus::as_str), |id| id - 1);
         let listed = ApiCall::list(who, Operation::ListOrders, query.filter(|_| sent.is_none())).await;
         let ListPage { entries, links } = page;
-        // Concurrent, so that PostgreSQL answers them together.
-        let orders = try_join_all(entries.into_iter().map(|order| Row::new(store, role, order))).await?;
+        let names = store.order_names(entries.iter().map(|order| order.id).collect()).await?;
+        let orders = entries.iter().map(|order| Row::new(order, &names, role)).collect();
         let site = Site::new(who, "Orders", "orders");
         let example = available_pet(store).await?.unwrap_or(1).to_string();
         let shown = body(&pet_id.integer_or_example(&example));

@@ -12,6 +12,17 @@ macro_rules! select {
     };
 }
 
+/// A query for names, without the ids of the orders.
+macro_rules! names {
+    ($ids:literal) => {
+        concat!(
+            "SELECT orders.id, pets.name, accounts.email FROM orders JOIN pets ON pets.id = pet_id
+             JOIN accounts ON accounts.id = account_id WHERE orders.id ",
+            $ids
+        )
+    };
+}
+
 pub(super) mod postgres;
 pub(super) mod sqlite;
 
@@ -27,6 +38,21 @@ const LISTS_OF_ALL: [&str; 2] =
 fn list(lists: &Lists, customer: Option<AccountId>, query: &OrderQuery) -> &'static str {
     let [ascending, descending] = lists[usize::from(customer.is_some())][usize::from(query.status.is_some())];
     query.direction.choose(ascending, descending)
+}
+
+/// The texts that people want to see beside the ids in an order.
+#[derive(Debug)]
+pub struct OrderNames {
+    pub order: i64,
+    pub pet: String,
+    /// The address of the customer.
+    pub customer: String,
+}
+
+impl FromRow for OrderNames {
+    fn from_row<R: Row>(row: &R) -> std::result::Result<Self, R::Error> {
+        Ok(Self { order: row.column(0)?, pet: row.column(1)?, customer: row.column(2)? })
+    }
 }
 
 impl FromRow for Order {
@@ -70,6 +96,11 @@ impl Store {
     /// Returns an order. With `customer`, only one of that customer.
     pub async fn find_order(&self, customer: Option<AccountId>, id: i64) -> Result<Option<Order>> {
         dispatch!(self, db => db.find_order(customer, id).await)
+    }
+
+    /// Returns the names in the orders with these ids, in any order.
+    pub async fn order_names(&self, orders: Vec<i64>) -> Result<Vec<OrderNames>> {
+        dispatch!(self, db => db.order_names(orders).await)
     }
 
     /// Passes a page of the orders of `customer`, or of all customers, to `each`, in the direction of the query. Returns

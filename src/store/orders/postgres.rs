@@ -11,7 +11,7 @@ use crate::domain::{
     Timestamp, Transition,
 };
 use crate::store::audit::Values;
-use crate::store::orders::{LISTS_OF_ALL, Lists, list};
+use crate::store::orders::{LISTS_OF_ALL, Lists, OrderNames, list};
 use crate::store::postgres::batch::write::{Write, WriteResult};
 use crate::store::postgres::connect::connection::PreparedConnection;
 use crate::store::postgres::database::Postgres;
@@ -108,9 +108,11 @@ const LISTS: Lists = [
 
 const FIND: &str = select!("WHERE id = $1 AND ($2::bigint IS NULL OR account_id = $2)");
 
+const NAMES: &str = names!("= ANY($1)");
+
 /// Statements prepared on each connection for reads or single writes.
 pub const STATEMENTS: &[&str] = &[
-    FIND, LISTS[0][0][0], LISTS[0][0][1], LISTS[0][1][0], LISTS[0][1][1], LISTS[1][0][0], LISTS[1][0][1],
+    FIND, NAMES, LISTS[0][0][0], LISTS[0][0][1], LISTS[0][1][0], LISTS[0][1][1], LISTS[1][0][0], LISTS[1][0][1],
     LISTS[1][1][0], LISTS[1][1][1],
 ];
 
@@ -134,6 +136,11 @@ impl Postgres {
     pub async fn find_order(&self, customer: Option<AccountId>, id: i64) -> Result<Option<Order>> {
         let rows = self.readers.query(FIND, &[&id, &customer.map(|id| id.0)]).await?;
         rows::first(&rows)
+    }
+
+    pub async fn order_names(&self, orders: Vec<i64>) -> Result<Vec<OrderNames>> {
+        let rows = self.readers.query(NAMES, &[&orders]).await?;
+        Ok(rows.iter().map(OrderNames::from_row).collect::<std::result::Result<_, _>>()?)
     }
 
     pub async fn list_orders(

@@ -10,7 +10,7 @@ use crate::domain::{
 use crate::store::accounts::FIND_EMAIL;
 use crate::store::audit;
 use crate::store::audit::Values;
-use crate::store::orders::{LISTS_OF_ALL, Lists, list};
+use crate::store::orders::{LISTS_OF_ALL, Lists, OrderNames, list};
 use crate::store::pets;
 use crate::store::sqlite::history::Effect;
 use crate::store::sqlite::write::connection::WriteConnection;
@@ -83,6 +83,11 @@ impl Sqlite {
 
     pub async fn find_order(&self, customer: Option<AccountId>, id: i64) -> Result<Option<Order>> {
         self.read(|conn| rows::first(conn, FIND, (id, customer.map(|id| id.0)), rows::read))
+    }
+
+    pub async fn order_names(&self, orders: Vec<i64>) -> Result<Vec<OrderNames>> {
+        let ids = format!("{orders:?}");
+        self.read(|conn| rows::all(conn, names!("IN (SELECT value FROM json_each($1))"), [&ids], rows::read))
     }
 
     pub async fn list_orders(
