@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use expect_test::expect;
 use serde_json::Value;
-use testkit::{ConsoleUser, Folder, Process, Request, Response, Signal, TIMEOUT, fields, new_message, soon};
+use testkit::{ConsoleUser, Folder, Process, Request, Response, Signal, TIMEOUT, fields, new_message, petstore, soon};
 
 /// A folder whose `tmp` is the temporary folder of its commands.
 pub fn folder() -> Folder {
@@ -19,7 +19,9 @@ pub fn folder() -> Folder {
 }
 
 pub fn ephemeral(folder: &Folder, arguments: &str) -> Command {
-    let mut command = folder.command(&format!("ephemeral {arguments}"));
+    let mut command = folder.program("env");
+    // `nohup` may have started the tests, and a signal that is ignored stays ignored.
+    command.args(["--default-signal=HUP", petstore(), "ephemeral"]).args(arguments.split_whitespace());
     command.env("TMPDIR", folder.path("tmp"));
     command
 }
