@@ -34,9 +34,9 @@ const SIZE: usize = 112;
 const NUMBER: u64 = 60;
 const MARK: u64 = 68;
 
-/// Sizes of the log's header and of the header of each page in it.
-const LOG_HEADER: u64 = 32;
-const FRAME_HEADER: usize = 24;
+/// Sizes of the log's header and of the header of each page in it (sqlite.org/walformat.html, section 1).
+pub const LOG_HEADER: u64 = 32;
+pub const FRAME_HEADER: u64 = 24;
 
 /// Content of a lock file that allows any file and log.
 const UNCHECKED: &str = "unchecked";
@@ -228,7 +228,11 @@ impl Generations {
     }
 
     fn write(&self, record: Record) -> Result<()> {
-        write(&self.lock, record).map_err(|error| StoreError::SyncFailed(format!("{LOCK}: {error}")))
+        write(&self.lock, record).map_err(|error| match error.kind() {
+            // Some file systems need space to overwrite.
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => unavailable(Path::new(LOCK))(error),
+            _ => StoreError::SyncFailed(format!("{LOCK}: {error}")),
+        })
     }
 }
 
@@ -308,7 +312,7 @@ impl Record {
             Log::Empty => has_salt || !has_content(path),
             Log::Known => has_salt,
             Log::Until(end) => word(8).is_some_and(|page_size| {
-                let last = LOG_HEADER + u64::from(end.frames - 1) * (FRAME_HEADER as u64 + u64::from(page_size));
+                let last = LOG_HEADER + u64::from(end.frames - 1) * (FRAME_HEADER + u64::from(page_size));
                 let words = [8, 12, 16, 20].map(|offset| word(last + offset));
                 words == [end.salts[0], end.salts[1], end.checksum[0], end.checksum[1]].map(Some)
             }),

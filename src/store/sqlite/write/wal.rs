@@ -10,13 +10,10 @@ use tokio::time::Instant;
 
 use crate::store::sqlite::Options;
 use crate::store::sqlite::disk::data_dir::{FILE, beside, unavailable};
+use crate::store::sqlite::disk::generation::{FRAME_HEADER, LOG_HEADER};
 use crate::store::sqlite::disk::wal_index::WalIndex;
 use crate::store::sqlite::readers::Readers;
 use crate::store::{Result, StoreError};
-
-/// Sizes of the WAL's header and of the header of each page in it (sqlite.org/walformat.html, section 1).
-const WAL_HEADER: u64 = 32;
-const PAGE_HEADER: u64 = 24;
 
 /// Maximum time that a checkpoint waits for readers of this process, and again for those of other processes. The next
 /// checkpoint continues.
@@ -112,7 +109,7 @@ impl Wal {
         let _lock = Transaction::new_unchecked(conn, TransactionBehavior::Immediate)?;
         let pages = u64::from(self.index.version().wal_pages());
         let page_size: u32 = conn.query_row("PRAGMA page_size", [], |row| row.get(0))?;
-        let committed = WAL_HEADER + pages * (PAGE_HEADER + u64::from(page_size));
+        let committed = LOG_HEADER + pages * (FRAME_HEADER + u64::from(page_size));
         let cut = || {
             let log = OpenOptions::new().write(true).open(&self.path)?;
             if log.metadata()?.len() > committed { log.set_len(committed) } else { Ok(()) }
