@@ -20,8 +20,8 @@ pub fn folder() -> Folder {
 
 pub fn ephemeral(folder: &Folder, arguments: &str) -> Command {
     let mut command = folder.program("env");
-    // `nohup` may have started the tests, and a signal that is ignored stays ignored.
-    command.args(["--default-signal=HUP", petstore(), "ephemeral"]).args(arguments.split_whitespace());
+    // `nohup` or `&` may have started the tests, and a signal that is ignored stays ignored.
+    command.args(["--default-signal", petstore(), "ephemeral"]).args(arguments.split_whitespace());
     command.env("TMPDIR", folder.path("tmp"));
     command
 }

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use testkit::console::{PASSWORD, code, form};
-use testkit::{Database, Random, Response, Stop, TIMEOUT, trial, within};
+use testkit::{Database, Random, Response, Server, Stop, TIMEOUT, trial, within};
 
 use crate::permission_table::{Case, Ids, Object, Outcome, Role};
 use crate::permissions::{LIMIT, Shop, set_role};
@@ -226,8 +226,13 @@ impl<'d> Subject<'d> {
     /// Waits until every process applies a role.
     fn wait_for_role(&self, role: Role) {
         let path = format!("/v1/store/orders/{}", self.ids.others_order);
-        let key = self.keys.read().unwrap().iter().rfind(|key| key.ended.is_none()).unwrap().text.clone();
-        self.shop.wait_until(|service| (service.get(&path, &key).status() == 200) == (role == Role::Staff));
+        // With every key, because a process looks up those that it has not used yet, and takes the new role with them.
+        let keys = self.keys.read().unwrap();
+        let valid: Vec<_> = keys.iter().filter(|key| key.ended.is_none()).map(|key| key.text.clone()).collect();
+        drop(keys);
+        let is_applied =
+            |service: &Server, key: &str| (service.get(&path, key).status() == 200) == (role == Role::Staff);
+        self.shop.wait_until(|service| valid.iter().all(|key| is_applied(service, key)));
     }
 
     /// Rotates or revokes a valid key in the console of the first process.

@@ -150,7 +150,7 @@ impl Collector {
         let tls = match url.split_once("://") {
             Some(("http", _)) => None,
             Some(("https", _)) => Some(tls::connector_at_start(of_traces("CERTIFICATE"), &[b"http/1.1"])?),
-            _ => return Err(format!("{url} is not an http:// or https:// URL").into()),
+            _ => return Err("the collector's URL begins neither with http:// nor with https://".into()),
         };
         Ok(Self {
             client: Arc::new(Client::new(&url.parse()?, tls)),
