@@ -143,7 +143,7 @@ impl Delays {
             if self.failing.is_some_and(|failing| failing != account) && !self.is_paused() {
                 self.paused_until = Some(Instant::now() + next_pause(&mut self.pauses));
             }
-            self.failing.get_or_insert(account);
+            self.failing = Some(account);
         }
         has_space
     }

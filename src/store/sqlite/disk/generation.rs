@@ -95,7 +95,8 @@ pub fn check(data_dir: &Path) -> Result<()> {
         Some(record) if !record.numbers.contains(&number) => {
             Err(apart(&file, "it is not the file that was here when petstore last ran"))
         }
-        // Another program has written the log back.
+        // Another program has written the log back, and truncated or removed it.
+        Some(record) if record.mark == mark && log.exists() && !has_content(&log) => Ok(()),
         Some(record) if record.mark == mark && !log.exists() && !index.exists() => Ok(()),
         Some(record) => record.check_log(&log),
     }
@@ -149,11 +150,15 @@ impl Generations {
 
     /// Allows any log, before something else than the writer changes the database.
     pub fn allow_any_log(&self, conn: &Connection) -> Result<()> {
-        self.allow_log_of([number(conn)?; 2])
+        let number = number(conn)?;
+        let numbers = self.record()?.map(|record| record.numbers).filter(|numbers| numbers.contains(&number));
+        self.allow_log_of(numbers.unwrap_or([number; 2]), LogEnd::default())
     }
 
-    fn allow_log_of(&self, numbers: [u32; 2]) -> Result<()> {
-        let salt = self.record()?.map_or(0, |record| record.salt);
+    /// Allows any log. Remembers the salt of the log, if it has a commit.
+    fn allow_log_of(&self, numbers: [u32; 2], end: LogEnd) -> Result<()> {
+        let last = self.record()?.map_or(0, |record| record.salt);
+        let salt = if end.frames > 0 { end.salts[0] } else { last };
         self.write(Record { numbers, mark: 0, salt, log: Log::Any })
     }
 
@@ -164,7 +169,7 @@ impl Generations {
 
     /// Starts a generation: commits a new number, which is to be written back. Called in a transaction that can write, while the
     /// file has the whole log.
-    pub fn start(&self, conn: &Connection) -> Result<()> {
+    pub fn start(&self, conn: &Connection, index: &WalIndex) -> Result<()> {
         let number = number(conn)?;
         // A power loss may bring back a commit whose sync failed.
         let unfinished = self.record()?.map(|record| record.numbers).filter(|[old, new]| *old == number && new != old);
@@ -172,7 +177,7 @@ impl Generations {
             Some(numbers) => numbers,
             None => [number, new_number(conn)?],
         };
-        self.allow_log_of(numbers)?;
+        self.allow_log_of(numbers, index.log_end())?;
         conn.pragma_update(None, "user_version", numbers[1].cast_signed())?;
         Ok(conn.execute_batch("COMMIT")?)
     }
@@ -186,26 +191,29 @@ impl Generations {
 
     /// Commits a new mark. Called in a transaction that can write. A kill or a power loss during the commit may leave the old
     /// mark or the new one, so the record, which is written before, allows both.
-    pub fn mark(&self, conn: &Connection, numbers: [u32; 2]) -> Result<()> {
-        self.allow_log_of(numbers)?;
+    pub fn mark(&self, conn: &Connection, numbers: [u32; 2], index: &WalIndex) -> Result<()> {
+        self.allow_log_of(numbers, index.log_end())?;
         conn.pragma_update(None, "application_id", new_number(conn)?.cast_signed())?;
         Ok(conn.execute_batch("COMMIT")?)
     }
 
-    /// Records the file and the log as they are. Called in a transaction that can write, after the mark was committed or while
-    /// the log is empty.
-    pub fn record_log(&self, conn: &Connection, numbers: [u32; 2], index: &WalIndex) -> Result<()> {
-        if !numbers.contains(&number(conn)?) {
-            // Another process has started a later generation.
-            return Ok(());
+    /// Records the file and the log. Called in a transaction that can write, after the mark was committed. Returns the salt of the
+    /// log. `None` if another process has started a later generation or emptied the log, so that any is allowed.
+    pub fn record_log(&self, conn: &Connection, numbers: [u32; 2], index: &WalIndex) -> Result<Option<u32>> {
+        let LogEnd { frames, salts: [salt, _], .. } = index.log_end();
+        if frames == 0 || !numbers.contains(&number(conn)?) {
+            return Ok(None);
         }
-        let (end, last) = (index.log_end(), self.record()?.map_or(0, |record| record.salt));
-        let (log, salt) = match end.frames {
-            // What a failed commit has left could not be truncated.
-            0 if has_content(&beside(&self.data_dir.join(FILE), "-wal")) => (Log::Any, last),
-            0 => (Log::Empty, last),
-            _ => (Log::Known, end.salts[0]),
-        };
+        self.write(Record { numbers, mark: header_word(conn, "application_id")?, salt, log: Log::Known })?;
+        Ok(Some(salt))
+    }
+
+    /// Records that the file has everything. Called in a transaction that can write, while the log is empty.
+    pub fn record_empty(&self, conn: &Connection, index: &WalIndex) -> Result<()> {
+        let (numbers, salt) = (self.numbers(conn, index)?, self.record()?.map_or(0, |record| record.salt));
+        // What a failed commit has left may not have been truncated.
+        let has_rest = has_content(&beside(&self.data_dir.join(FILE), "-wal"));
+        let log = if has_rest { Log::Any } else { Log::Empty };
         self.write(Record { numbers, mark: header_word(conn, "application_id")?, salt, log })
     }
 

@@ -52,7 +52,10 @@ pub fn lock(data_dir: &Path) -> Result<Option<Locks>> {
     in_use.lock_shared().map_err(unavailable(data_dir))?;
     atomic_file::sweep(data_dir).map_err(unavailable(data_dir))?;
     check_files(data_dir, is_alone)?;
-    generation::allow_new_log(&opening, data_dir)?;
+    // Otherwise, a running process has allowed or recorded its log.
+    if is_alone {
+        generation::allow_new_log(&opening, data_dir)?;
+    }
     Ok(Some(Locks { opening, in_use, is_alone }))
 }
 

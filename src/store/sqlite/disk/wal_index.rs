@@ -45,7 +45,7 @@ unsafe impl Sync for WalIndex {}
 pub struct Version([u32; HEAD_WORDS]);
 
 /// The last commit of the WAL.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogEnd {
     /// Number of its pages.
     pub frames: u32,

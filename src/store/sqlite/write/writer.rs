@@ -41,8 +41,8 @@ pub struct Writer {
     files: Arc<Files>,
     /// `None` if the store is not durable, or if processes of an earlier version use it, too.
     generations: Option<Arc<Generations>>,
-    /// Whether the log has been recorded by this process.
-    is_log_recorded: bool,
+    /// The salt of the log that this process has recorded.
+    recorded: Option<u32>,
     wal: Wal,
     busy_timeout: Duration,
     /// The end of the last wait for another process, or of the last pause.
@@ -62,7 +62,7 @@ impl Writer {
         let wal = Wal::new(wal_index, Arc::clone(&readers), options);
         let busy_timeout = options.busy_timeout;
         let turn_began = Instant::now();
-        let writer = Self { queue, readers, files, generations, is_log_recorded: false, wal, busy_timeout, turn_began };
+        let writer = Self { queue, readers, files, generations, recorded: None, wal, busy_timeout, turn_began };
         (writes, writer)
     }
 
@@ -156,10 +156,9 @@ impl Writer {
             emptied
                 .inspect_err(|_| self.files.mark_failed_sync())
                 .map_err(|error| format!("the last checkpoint failed: {error}"))?;
-            self.in_own_transaction(conn, |writer| match writer.wal.is_empty() {
-                true => writer.mark(conn, &generations),
-                false => writer.start_generation(conn, "PRAGMA wal_checkpoint(TRUNCATE)"),
-            })?;
+            if self.begin(conn).is_ok() {
+                self.in_own_transaction(conn, |writer, conn| writer.end_generation(conn, &generations))?;
+            }
         }
         Ok(ControlFlow::Break(()))
     }
@@ -191,11 +190,7 @@ impl Writer {
         };
         let fatal = match &outcome {
             Err(StoreError::SyncFailed(why)) => {
-                self.files.mark_failed_sync();
-                let removed = self.files.check_names().and_then(|()| self.wal.remove_failed_commit(conn));
-                if let Err(error) = removed {
-                    tracing::error!(%error, "failed commit not removed from the write-ahead log");
-                }
+                self.remove_failed_commit(conn);
                 Some(format!("a sync failed, so the state of the disk is unknown: {why}"))
             }
             _ if !conn.is_autocommit() => Some("a failed batch could not be rolled back".into()),
@@ -230,8 +225,8 @@ impl Writer {
     /// Marks a checkpoint that readers have kept from writing everything back.
     fn mark_if_incomplete(&mut self, conn: &WriteConnection<'_>) -> std::result::Result<(), String> {
         match self.generations.clone() {
-            Some(generations) if !self.wal.index().is_written_back() => {
-                self.in_own_transaction(conn, |writer| writer.mark(conn, &generations))
+            Some(generations) if !self.wal.index().is_written_back() && self.begin(conn).is_ok() => {
+                self.in_own_transaction(conn, |writer, conn| writer.mark(conn, &generations))
             }
             _ => Ok(()),
         }
@@ -239,23 +234,24 @@ impl Writer {
 
     /// Records the log before another program may write to it.
     fn record_log_if_idle(&mut self, conn: &WriteConnection<'_>) -> std::result::Result<(), String> {
-        if self.generations.is_none() || self.is_log_recorded {
+        // One attempt, because a write may come meanwhile.
+        if self.generations.is_none() || self.is_recorded() || conn.execute_batch("BEGIN IMMEDIATE").is_err() {
             return Ok(());
         }
-        self.in_own_transaction(conn, |writer| writer.start_generation(conn, "PRAGMA wal_checkpoint(RESTART)"))
+        self.in_own_transaction(conn, Self::start_generation)
     }
 
-    /// Runs `work`, which need not succeed, in a transaction. An error is fatal to the process.
+    /// Runs `work`, which need not succeed, and ends the transaction. An error is fatal to the process.
     fn in_own_transaction(
         &mut self,
         conn: &WriteConnection<'_>,
-        work: impl FnOnce(&mut Self) -> Result<()>,
+        work: impl FnOnce(&mut Self, &WriteConnection<'_>) -> Result<()>,
     ) -> std::result::Result<(), String> {
-        let worked = self.begin(conn).and_then(|()| work(self));
+        let worked = work(self, conn);
         let rolled_back = if conn.is_autocommit() { Ok(()) } else { conn.execute_batch("ROLLBACK") };
         match worked {
             Err(StoreError::SyncFailed(why)) => {
-                self.files.mark_failed_sync();
+                self.remove_failed_commit(conn);
                 Err(format!("a sync failed: {why}"))
             }
             // The disk is full, or another process is writing.
@@ -263,36 +259,67 @@ impl Writer {
         }
     }
 
+    fn remove_failed_commit(&self, conn: &WriteConnection<'_>) {
+        self.files.mark_failed_sync();
+        if let Err(error) = self.files.check_names().and_then(|()| self.wal.remove_failed_commit(conn)) {
+            tracing::error!(%error, "failed commit not removed from the write-ahead log");
+        }
+    }
+
+    /// Returns whether this process has recorded the log. Not if another program or process has restarted it.
+    fn is_recorded(&self) -> bool {
+        self.recorded.is_some() && self.recorded == Some(self.wal.index().log_end().salts[0])
+    }
+
     /// Starts a generation if the log may restart with it, and records a log that another program or process has begun. Called in
     /// a transaction that can write, and ends in another one.
-    fn start_generation(&mut self, conn: &WriteConnection<'_>, checkpoint: &str) -> Result<()> {
+    fn start_generation(&mut self, conn: &WriteConnection<'_>) -> Result<()> {
         let is_written_back = self.wal.index().is_written_back();
-        let Some(generations) = self.generations.clone().filter(|_| is_written_back || !self.is_log_recorded) else {
+        let Some(generations) = self.generations.clone().filter(|_| is_written_back || !self.is_recorded()) else {
             return Ok(());
         };
         if is_written_back {
-            generations.start(conn)?;
-            self.wal.checkpoint(conn, checkpoint)?;
-            self.begin(conn)?;
+            self.write_number_back(conn, &generations, "PRAGMA wal_checkpoint(RESTART)")?;
         }
         self.mark(conn, &generations)
     }
 
-    /// Marks the log, unless it is empty, and records it. Called in a transaction that can write, and ends in another one.
+    /// Leaves a file that has everything and an empty log, unless other processes use them. Called like `start_generation`.
+    fn end_generation(&mut self, conn: &WriteConnection<'_>, generations: &Generations) -> Result<()> {
+        if !self.wal.is_empty() && self.wal.index().is_written_back() {
+            self.write_number_back(conn, generations, "PRAGMA wal_checkpoint(TRUNCATE)")?;
+        }
+        match self.wal.is_empty() {
+            true => generations.record_empty(conn, self.wal.index()),
+            false => self.mark(conn, generations),
+        }
+    }
+
+    fn write_number_back(
+        &mut self,
+        conn: &WriteConnection<'_>,
+        generations: &Generations,
+        checkpoint: &str,
+    ) -> Result<()> {
+        self.recorded = None;
+        generations.start(conn, self.wal.index())?;
+        self.wal.checkpoint(conn, checkpoint)?;
+        self.begin(conn)
+    }
+
+    /// Marks the log and records it. Called in a transaction that can write, and ends in another one.
     fn mark(&mut self, conn: &WriteConnection<'_>, generations: &Generations) -> Result<()> {
         let numbers = generations.numbers(conn, self.wal.index())?;
-        if !self.wal.is_empty() {
-            generations.mark(conn, numbers)?;
-            self.begin(conn)?;
-        }
-        generations.record_log(conn, numbers, self.wal.index())?;
-        self.is_log_recorded = true;
+        self.recorded = None;
+        generations.mark(conn, numbers, self.wal.index())?;
+        self.begin(conn)?;
+        self.recorded = generations.record_log(conn, numbers, self.wal.index())?;
         Ok(())
     }
 
     fn commit(&mut self, conn: &WriteConnection<'_>, batch: &mut [Box<dyn AnyJob>]) -> Result<()> {
         self.begin(conn)?;
-        let started = self.start_generation(conn, "PRAGMA wal_checkpoint(RESTART)");
+        let started = self.start_generation(conn);
         let before = self.readers.current();
         let run = started.and_then(|()| new_row::run(conn, batch));
         // After another process's failed sync, the kernel may give us older pages. Few commits can be based on them, because
