@@ -13,8 +13,9 @@
 //! when they close the database of a killed process. The first transaction of a log, and one after each incomplete checkpoint,
 //! therefore changes the mark in the file's header (`application_id`). Without a log, a file that has the mark is complete.
 //!
-//! Until the first transaction of a log is durable, the record allows any log, and no write has been acknowledged. The same
-//! holds from a start to the first write, because another program may write before petstore does.
+//! Until the first transaction of a log is durable, the record allows any log, and no write has been acknowledged. A start
+//! allows any log, too, because another program may write first. The writer records the log with its first write, or as soon
+//! as it is idle.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -151,14 +152,23 @@ impl Generations {
     /// Allows any log, before something else than the writer changes the database.
     pub fn allow_any_log(&self, conn: &Connection) -> Result<()> {
         let number = number(conn)?;
-        let numbers = self.record()?.map(|record| record.numbers).filter(|numbers| numbers.contains(&number));
-        self.allow_log_of(numbers.unwrap_or([number; 2]), LogEnd::default())
+        let numbers = self.recorded_with(number)?.unwrap_or([number; 2]);
+        self.allow_log_of(numbers, LogEnd::default())
+    }
+
+    /// Returns the numbers of the record, if one of them is `number`.
+    fn recorded_with(&self, number: u32) -> Result<Option<[u32; 2]>> {
+        Ok(self.record()?.map(|record| record.numbers).filter(|numbers| numbers.contains(&number)))
+    }
+
+    /// Returns the salt of the last log that is known, or 0.
+    fn last_salt(&self) -> Result<u32> {
+        Ok(self.record()?.map_or(0, |record| record.salt))
     }
 
     /// Allows any log. Remembers the salt of the log, if it has a commit.
     fn allow_log_of(&self, numbers: [u32; 2], end: LogEnd) -> Result<()> {
-        let last = self.record()?.map_or(0, |record| record.salt);
-        let salt = if end.frames > 0 { end.salts[0] } else { last };
+        let salt = if end.frames > 0 { end.salts[0] } else { self.last_salt()? };
         self.write(Record { numbers, mark: 0, salt, log: Log::Any })
     }
 
@@ -172,7 +182,7 @@ impl Generations {
     pub fn start(&self, conn: &Connection, index: &WalIndex) -> Result<()> {
         let number = number(conn)?;
         // A power loss may bring back a commit whose sync failed.
-        let unfinished = self.record()?.map(|record| record.numbers).filter(|[old, new]| *old == number && new != old);
+        let unfinished = self.recorded_with(number)?.filter(|[old, new]| *old == number && new != old);
         let numbers = match unfinished {
             Some(numbers) => numbers,
             None => [number, new_number(conn)?],
@@ -182,11 +192,11 @@ impl Generations {
         Ok(conn.execute_batch("COMMIT")?)
     }
 
-    /// Returns the numbers of which the file has one. Called in a transaction that can write.
+    /// Returns the numbers that the file may have. Called in a transaction that can write.
     pub fn numbers(&self, conn: &Connection, index: &WalIndex) -> Result<[u32; 2]> {
         let number = number(conn)?;
-        let record = self.record()?.filter(|record| record.numbers.contains(&number) && !index.is_written_back());
-        Ok(record.map_or([number; 2], |record| record.numbers))
+        let recorded = self.recorded_with(number)?.filter(|_| !index.is_written_back());
+        Ok(recorded.unwrap_or([number; 2]))
     }
 
     /// Commits a new mark. Called in a transaction that can write. A kill or a power loss during the commit may leave the old
@@ -210,7 +220,7 @@ impl Generations {
 
     /// Records that the file has everything. Called in a transaction that can write, while the log is empty.
     pub fn record_empty(&self, conn: &Connection, index: &WalIndex) -> Result<()> {
-        let (numbers, salt) = (self.numbers(conn, index)?, self.record()?.map_or(0, |record| record.salt));
+        let (numbers, salt) = (self.numbers(conn, index)?, self.last_salt()?);
         // What a failed commit has left may not have been truncated.
         let has_rest = has_content(&beside(&self.data_dir.join(FILE), "-wal"));
         let log = if has_rest { Log::Any } else { Log::Empty };
