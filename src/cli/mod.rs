@@ -1,7 +1,7 @@
 //! The command line, with one module per command: `run` (the service), `accounts`, `shop` and `data` (the store), `about` (the
 //! program), and `terminal` (what they share).
 
-/// Declares the subcommands of a command, each of which has a method `run`.
+/// Declares the subcommands of a command. Each has a method `run`.
 macro_rules! subcommands {
     (pub enum $name:ident { $($subcommand:ident($arguments:ident),)+ }) => {
         #[derive(clap::Subcommand, Debug)]

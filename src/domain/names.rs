@@ -1,4 +1,4 @@
-//! Enums whose values have a name each. A function cannot declare an enum with its names side by side.
+//! A macro for enums whose values have names. A function cannot declare an enum.
 
 /// Declares an enum with the name of each value, as the API writes it. The code of a value is its position from 0, so the
 /// order of stored values never changes.

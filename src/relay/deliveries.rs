@@ -32,7 +32,7 @@ pub struct Deliveries {
     pub acknowledged: Vec<(AccountId, MessageId)>,
     /// Set by a failure.
     pub has_failed: bool,
-    /// Set by a failure for which [`Delays`] had no space.
+    /// Set by a failure if [`Delays`] had no space for the message.
     pub has_undelayed: bool,
     in_flight: Vec<InFlight>,
     running: JoinSet<(MessageId, Result<(), Failure>)>,

@@ -2,7 +2,8 @@
 //! transactions stay inside this module.
 //!
 //! Each resource has a folder here: `mod.rs` dispatches and has the statements and constructors that both databases share;
-//! `sqlite.rs` and `postgres.rs` have the methods of the same names. The folders `sqlite` and `postgres` have what is the same for all.
+//! `sqlite.rs` and `postgres.rs` have the methods of the same names. The folders `sqlite` and `postgres` have what is the
+//! same for all.
 //!
 //! The databases are an enum and not a trait, because the set is closed.
 

@@ -1,4 +1,4 @@
-//! What answers operations, with one module per resource, and the documents at fixed paths.
+//! The handlers of operations, with one module per resource, and the documents at fixed paths.
 
 pub(super) mod health;
 pub(super) mod messages;

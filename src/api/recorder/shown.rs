@@ -1,4 +1,4 @@
-//! What is shown of a recorded request: a fixed list, so that nothing has to be recognized as a secret.
+//! Lists the parts of a recorded request that the console shows, so that nothing has to be recognized as a secret.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -89,7 +89,7 @@ impl<'de> Visitor<'de> for Object<'_> {
     }
 }
 
-/// Returns a value without escaped letters, in which a key would not be found.
+/// Returns a value without escaped letters, because a key that has some would not be found.
 fn unescaped(value: &str) -> Cow<'_, str> {
     if !value.contains("\\u") {
         return value.into();

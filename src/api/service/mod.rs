@@ -1,4 +1,4 @@
-//! A listener's service: what happens to every request, whoever answers it.
+//! The service of a listener: it handles every request before and after its response is made.
 
 pub(super) mod cors;
 pub(super) mod framing;

@@ -1,4 +1,4 @@
-//! Who the user is, and that a form was sent from our own page.
+//! Finds the user of a page, and checks that a form was sent from our own page.
 
 pub(super) mod current_user;
 pub(super) mod origin;

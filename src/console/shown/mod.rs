@@ -1,4 +1,4 @@
-//! What pages show of API calls: the call itself, samples in several languages, plots and times.
+//! The parts of pages that show API calls: the call itself, samples in several languages, plots and times.
 
 pub(super) mod api_call;
 pub(super) mod curl;

@@ -26,7 +26,7 @@ const BATCH: usize = 2 * AT_ONCE;
 const TURN: Duration = Duration::from_millis(10);
 const TURN_ALONE: Duration = Duration::from_secs(1);
 
-/// Time to wait after a sweep with failures for which `Delays` had no space, because the next one repeats them.
+/// Time to wait after a sweep if `Delays` had no space for a message that failed, because the next sweep repeats it.
 const BRAKE: Duration = Duration::from_secs(1);
 
 /// Precedes every account and message.
