@@ -8,7 +8,7 @@ mod network;
 pub mod plaintext_check;
 mod rate_limit;
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -161,12 +161,15 @@ pub struct ServiceSettings {
 }
 
 impl ServiceSettings {
-    /// Returns the defaults, with free ports of the loopback. Ignores the environment.
-    pub fn on_free_ports() -> Self {
+    /// Returns the settings that flags such as `--listen=:8080` give, and the defaults of the others. Ignores the environment.
+    ///
+    /// # Panics
+    ///
+    /// Panics if a flag or its value is invalid.
+    pub fn of_flags(flags: impl IntoIterator<Item = OsString>) -> Self {
         let command = environment::ignored(Self::augment_args(Command::new("ephemeral")));
-        let listen = ["--listen", "--messages-listen", "--ops-listen"].map(|flag| format!("{flag}=127.0.0.1:0"));
-        let matches = command.no_binary_name(true).get_matches_from(listen);
-        Self::from_arg_matches(&matches).expect("the flags are valid")
+        let matches = command.no_binary_name(true).try_get_matches_from(flags);
+        matches.and_then(|matches| Self::from_arg_matches(&matches)).expect("the flags are valid")
     }
 
     /// Returns the files of the certificate and its key. `None` without TLS. Fails if one of the two is missing.
@@ -218,23 +221,23 @@ pub fn one_of<T: Copy + Send + Sync>(
     names.map(move |given| *all.iter().find(|one| name(**one) == given).expect("clap checks the name"))
 }
 
-/// Parser of a URL that may contain a password. Unlike clap's parsers, its errors do not quote the value.
+/// Parser of a secret, or of a URL that may contain a password. Unlike clap's parsers, its errors do not quote the value.
 #[derive(Clone, Debug)]
-pub struct SecretUrlParser<T> {
-    service: &'static str,
-    parse: fn(&str) -> Result<T, Invalid>,
+pub struct SecretParser<T> {
+    pub name: &'static str,
+    pub parse: fn(&str) -> Result<T, Invalid>,
 }
 
-const DATABASE_URL: SecretUrlParser<DatabaseUrl> = SecretUrlParser { service: "database", parse: DatabaseUrl::parse };
+const DATABASE_URL: SecretParser<DatabaseUrl> = SecretParser { name: "database URL", parse: DatabaseUrl::parse };
 
-const RELAY_URL: SecretUrlParser<RelayUrl> = SecretUrlParser { service: "relay", parse: RelayUrl::parse };
+const RELAY_URL: SecretParser<RelayUrl> = SecretParser { name: "relay URL", parse: RelayUrl::parse };
 
-impl<T: Clone + Send + Sync + 'static> TypedValueParser for SecretUrlParser<T> {
+impl<T: Clone + Send + Sync + 'static> TypedValueParser for SecretParser<T> {
     type Value = T;
 
     fn parse_ref(&self, command: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<T, clap::Error> {
         (self.parse)(&value.to_string_lossy()).map_err(|why| {
-            let message = format!("the {} URL {why}\n", self.service);
+            let message = format!("the {} {why}\n", self.name);
             let mut error = clap::Error::raw(ErrorKind::ValueValidation, message).with_cmd(command);
             if let Some(arg) = arg {
                 error.insert(ContextKind::InvalidArg, ContextValue::String(arg.to_string()));

@@ -38,6 +38,11 @@ impl ApiKey {
         well_formed.then(|| KeyHash(Sha256::digest(presented).into()))
     }
 
+    /// Parses a key that its user has chosen. `None` if it is not a well-formed key of `deployment`.
+    pub fn parse(text: &str, deployment: Deployment) -> Option<Self> {
+        Self::hash_presented(text.as_bytes(), deployment).map(|_| Self(Secret::new(text.to_owned())))
+    }
+
     pub fn hash(&self) -> KeyHash {
         KeyHash(Sha256::digest(self.0.expose()).into())
     }

@@ -77,8 +77,10 @@ async fn ready_line_tells_how_to_use_the_store() {
     let folder = folder();
     let running = tokio::task::block_in_place(|| Running::start(&mut ephemeral(&folder, "")));
 
-    expect![[r#"storeUrl messagesUrl opsUrl consoleUrl key customerKey email customerEmail password pid"#]]
-        .assert_eq(&fields(&running.ready).join(" "));
+    expect![[
+        r#"storeUrl messagesUrl opsUrl consoleUrl key customerKey keys email customerEmail password dataDir pid"#
+    ]]
+    .assert_eq(&fields(&running.ready).join(" "));
     assert_eq!(running.ready["pid"], running.process.pid());
     assert_eq!((running.field("email"), running.field("customerEmail")), ("staff@localhost", "customer@localhost"));
     for key in ["key", "customerKey"] {
@@ -188,6 +190,58 @@ fn first_animals_are_those_of_a_file_or_none() {
     assert!(!folder.path("started").exists());
     assert_eq!(folder.run("ephemeral --empty --pets animals.ndjson").code, Some(2));
     folder.fails("ephemeral --pets - -- touch started", "- has no animals (--pets): to have none, use --empty");
+}
+
+#[test]
+fn commands_work_on_the_folder_of_the_store() {
+    let folder = folder();
+    let running = Running::start(&mut ephemeral(&folder, ""));
+    let on_it = |arguments: &str| folder.run(&format!("{arguments} --data-dir {}", running.field("dataDir")));
+
+    let created = on_it("key create --account customer@localhost --name failing --prefer code=503");
+    let failing = Request::new(running.address("storeUrl"), "GET", "/v1/pets").key(created.stdout.trim());
+    assert_eq!(failing.send_blocking().status(), 503);
+    assert_eq!(on_it("reset --empty --yes").code, Some(0));
+    assert_eq!(running.animals(), 0);
+    running.process.signal(Signal::TERM);
+    running.leaves_nothing(&folder);
+}
+
+#[test]
+fn keys_addresses_and_failures_can_be_chosen() {
+    let folder = folder();
+    let [key, customer_key] = [(); 2].map(|()| folder.run("key new").stdout.trim().to_owned());
+    let chosen = format!(
+        "--key {key} --customer-key {customer_key} --base-url http://petstore:8080/v1 --messages-base-url http://b/v1 \
+         --ops-listen [::1]:0 --rate-limit 100/s --prefer flaky=code=503 --prefer slow=delay=1"
+    );
+    let running = Running::start(&mut ephemeral(&folder, &chosen));
+
+    assert_eq!((running.field("key"), running.field("customerKey")), (&*key, &*customer_key));
+    assert_eq!(running.field("storeUrl"), "http://petstore:8080/v1");
+    assert_eq!(running.field("messagesUrl"), "http://b/v1");
+    assert_eq!(fields(&running.ready["keys"]), ["flaky", "slow"]);
+    assert!(running.address("opsUrl").is_ipv6());
+    let addresses = Process::start(&mut ephemeral(
+        &folder,
+        &format!("--key {key} --listen 0.0.0.0:0 --log-level error -- sh -c env"),
+    ))
+    .end();
+    assert!(addresses.stdout.contains(&format!("STORE_API_KEY={key}\n")), "{addresses:?}");
+
+    for (arguments, why) in [
+        (
+            "--key pet_test_short",
+            "the API key is not a key of a staging store with a right checksum: see `petstore key new`",
+        ),
+        ("--prefer flaky", "invalid value 'flaky' for '--prefer <NAME=PREFERENCES>': has no effect"),
+        ("--prefer fla-ky=code=503", "it must be NAME=PREFERENCES, and NAME letters, digits and underscores"),
+        ("--prefer a=code=503 --prefer a=code=500", "--prefer names two keys a"),
+    ] {
+        let rejected = Process::start(&mut ephemeral(&folder, arguments)).end();
+        assert!(rejected.code != Some(0) && rejected.stderr.contains(why), "{rejected:?}");
+    }
+    folder.fails(&format!("ephemeral --key {key} --customer-key {key}"), "--key and --customer-key are the same key");
 }
 
 #[test]

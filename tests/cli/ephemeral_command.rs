@@ -48,6 +48,26 @@ fn command_gets_addresses_keys_and_stdin() {
 }
 
 #[test]
+fn command_gets_what_the_line_has() {
+    let folder = folder();
+    let mut command = ephemeral(&folder, "--prefer flaky=code=503 -- sh -c");
+    command.arg(
+        r#"curl -s "$STORE_URL/pets" -H "Authorization: Bearer $STORE_API_KEY_FLAKY" -o out -w '%{http_code}\n'
+        curl -s "$OPS_URL/readyz" -o out -w '%{http_code}\n'; curl -s "$CONSOLE_URL" -o out -w '%{http_code}\n'
+        echo "$STORE_EMAIL ${#STORE_PASSWORD}"; ls "$STORE_DATA_DIR" | head -n 1"#,
+    );
+    expect![[r#"
+        exit 0
+        503
+        200
+        200
+        staff@localhost 20
+        petstore.db
+    "#]]
+    .assert_eq(&Process::start(&mut command).end().shown());
+}
+
+#[test]
 fn requests_of_the_command_bypass_a_proxy() {
     let folder = folder();
     let shown = |variables: &[(&str, &str)]| {

@@ -180,7 +180,7 @@ impl Service {
             trusted_proxy: setup.trusted_proxies,
             rate_limit: setup.rate_limit,
             simulation: setup.simulation,
-            ..ServiceSettings::on_free_ports()
+            ..ServiceSettings::of_flags([])
         };
         let app = App::new(Arc::clone(&store), clock.clone(), addresses, &settings);
         let sockets =

@@ -22,6 +22,7 @@ subcommands! {
         List(ListKeys),
         Revoke(RevokeKey),
         Rotate(RotateKey),
+        New(NewTestKey),
     }
 }
 
@@ -84,6 +85,18 @@ pub struct RotateKey {
     /// Time for which the old key keeps working
     #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = duration)]
     overlap: Duration,
+}
+
+/// Print a new key for a store of `petstore ephemeral`
+///
+/// The key is stored nowhere. `petstore ephemeral --key KEY` starts a store that accepts it.
+#[derive(Args, Debug)]
+pub struct NewTestKey {}
+
+impl NewTestKey {
+    fn run(self, _: &Common) -> Outcome {
+        Ok(writeln!(stdout()?, "{}", ApiKey::generate(Deployment::Staging).expose())?)
+    }
 }
 
 impl CreateKey {

@@ -2,12 +2,15 @@
 
 mod folder;
 mod hang_up;
+mod settings;
 mod supervisor;
 
+use std::collections::BTreeMap;
 use std::env;
 use std::ffi::OsString;
 use std::io::Write;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::{self, ExitCode};
 use std::sync::Arc;
 
@@ -17,18 +20,20 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::quickstart::print_banner;
 use super::serve::serve;
+use crate::api::prefer::preferences::Preferences;
 use crate::app::{self, Started};
 use crate::cli::shop::first_animals::FirstAnimals;
 use crate::cli::{Failure, actor, stdout};
-use crate::config::{Addresses, BaseUrl, ServiceSettings};
+use crate::config::{Addresses, BaseUrl, SecretParser};
 use crate::domain::account::{HashingMemory, NewPassword, PasswordDigest};
 use crate::domain::api_key::{KeyName, NewKey};
-use crate::domain::{ApiKey, Deployment, Email, NewAccount, Role};
+use crate::domain::{AccountId, ApiKey, Deployment, Email, Invalid, NewAccount, Role};
 use crate::runtime::clock::Clock;
 use crate::store::sqlite::{Options, Sqlite};
 use crate::store::{PetSource, Store};
 use crate::telemetry::LogLevel;
 use folder::Folder;
+use settings::TestSettings;
 use supervisor::Supervisor;
 
 const STAFF: &str = "staff@localhost";
@@ -43,16 +48,29 @@ const CUSTOMER: &str = "customer@localhost";
 /// Without COMMAND, prints one line of JSON when the store is ready, and runs until SIGTERM, SIGINT, or, if stdin is a
 /// pipe, until its other end is closed.
 ///
-/// With COMMAND, runs it with STORE_URL, MESSAGES_URL, STORE_API_KEY and STORE_CUSTOMER_API_KEY in its environment, and
-/// exits with its status.
+/// With COMMAND, runs it with STORE_URL, MESSAGES_URL, OPS_URL, CONSOLE_URL, STORE_API_KEY, STORE_CUSTOMER_API_KEY,
+/// STORE_EMAIL, STORE_PASSWORD and STORE_DATA_DIR in its environment, and exits with its status.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
   petstore ephemeral -- pytest
-  petstore ephemeral --empty -- sh -c 'curl -s \"$STORE_URL/pets\" -H \"Authorization: Bearer $STORE_API_KEY\"'")]
+  petstore ephemeral --empty -- sh -c 'curl -s \"$STORE_URL/pets\" -H \"Authorization: Bearer $STORE_API_KEY\"'
+  petstore ephemeral --prefer 'flaky=code=503, rate=0.1' -- sh -c 'echo \"$STORE_API_KEY_FLAKY\"'")]
 pub struct Ephemeral {
     #[command(flatten)]
     animals: FirstAnimals,
+    /// API key of the account of the staff, from `petstore key new` [default: a new one]
+    #[arg(long, value_name = "KEY", value_parser = TEST_KEY)]
+    key: Option<ApiKey>,
+    /// API key of the customer, from `petstore key new` [default: a new one]
+    #[arg(long, value_name = "KEY", value_parser = TEST_KEY)]
+    customer_key: Option<ApiKey>,
+    /// Another key of the staff, whose requests get these failures, as in the header `Prefer`: `keys.NAME` in the line,
+    /// STORE_API_KEY_NAME for COMMAND; can be repeated
+    #[arg(long, value_name = "NAME=PREFERENCES", value_parser = failing_key)]
+    prefer: Vec<(String, String)>,
+    #[command(flatten)]
+    settings: TestSettings,
     /// Lowest level to log to stderr
     #[arg(long, value_name = "LEVEL", default_value = "warn")]
     log_level: LogLevel,
@@ -61,9 +79,12 @@ pub struct Ephemeral {
     command: Vec<OsString>,
 }
 
+/// The credentials of a new store.
 struct Access {
     key: ApiKey,
     customer_key: ApiKey,
+    /// Those that fail, by their names.
+    keys: BTreeMap<String, ApiKey>,
     password: NewPassword,
 }
 
@@ -73,14 +94,36 @@ struct Access {
 struct Ready<'a> {
     store_url: &'a str,
     messages_url: &'a str,
-    ops_url: Option<String>,
+    ops_url: String,
     console_url: String,
     key: &'a str,
     customer_key: &'a str,
+    keys: BTreeMap<&'a str, &'a str>,
     email: &'a str,
     customer_email: &'a str,
     password: &'a str,
+    data_dir: &'a Path,
     pid: u32,
+}
+
+impl Ready<'_> {
+    /// Returns the environment variables of COMMAND.
+    fn variables(&self) -> Vec<(String, OsString)> {
+        let texts = [
+            ("STORE_URL", self.store_url),
+            ("MESSAGES_URL", self.messages_url),
+            ("OPS_URL", &self.ops_url),
+            ("CONSOLE_URL", &self.console_url),
+            ("STORE_API_KEY", self.key),
+            ("STORE_CUSTOMER_API_KEY", self.customer_key),
+            ("STORE_EMAIL", self.email),
+            ("STORE_PASSWORD", self.password),
+        ];
+        let texts = texts.map(|(name, value)| (name.to_owned(), value.into()));
+        let keys = self.keys.iter().map(|(name, key)| (format!("STORE_API_KEY_{}", name.to_uppercase()), key.into()));
+        let folder = ("STORE_DATA_DIR".to_owned(), self.data_dir.into());
+        texts.into_iter().chain(keys).chain([folder]).collect()
+    }
 }
 
 impl Ephemeral {
@@ -101,7 +144,7 @@ impl Ephemeral {
             let folder = folder.insert(Folder::create(&temporary)?);
             let options = Options { durable: false, create: Some(Deployment::Staging), ..Options::new(folder.data()) };
             let store = Arc::new(Store::Sqlite(Sqlite::open(&options)?));
-            let started = self.start(&store, animals, &supervisor, stops).await;
+            let started = self.start(&store, &options.data_dir, animals, &supervisor, stops).await;
             if started.is_err() {
                 store.close().await;
             }
@@ -116,15 +159,30 @@ impl Ephemeral {
     async fn start(
         &self,
         store: &Arc<Store>,
+        data_dir: &Path,
         animals: PetSource,
         supervisor: &Arc<Supervisor>,
         stops: UnboundedReceiver<()>,
     ) -> Result<Started, Failure> {
-        let access = Access::create(store, animals).await?;
+        let access = self.fill(store, animals).await?;
         let ready = async |addresses: &Addresses, operations: Option<SocketAddr>| {
+            let operations = operations.expect("an ephemeral store opens all listeners");
+            let ready = Ready {
+                store_url: addresses.base_url.as_str(),
+                messages_url: addresses.messages_base_url.as_str(),
+                ops_url: BaseUrl::of_bound(&addresses.scheme, operations).root().to_owned(),
+                console_url: format!("{}/", addresses.base_url.root()),
+                key: access.key.expose(),
+                customer_key: access.customer_key.expose(),
+                keys: access.keys.iter().map(|(name, key)| (&**name, key.expose())).collect(),
+                email: STAFF,
+                customer_email: CUSTOMER,
+                password: access.password.expose(),
+                data_dir,
+                pid: process::id(),
+            };
             let Some((program, arguments)) = self.command.split_first() else {
-                let ops_url = operations.map(|bound| BaseUrl::of_bound(&addresses.scheme, bound).root().to_owned());
-                let line = serde_json::to_string(&access.ready(addresses, ops_url))? + "\n";
+                let line = serde_json::to_string(&ready)? + "\n";
                 let printed = print_banner(move || {
                     stdout()?
                         .write_all(line.as_bytes())
@@ -133,21 +191,38 @@ impl Ephemeral {
                 return printed.await.map_err(|Failure(why)| why.into());
             };
             let mut command = process::Command::new(program);
-            supervisor.run(
-                command
-                    .args(arguments)
-                    .envs([
-                        ("STORE_URL", addresses.base_url.as_str()),
-                        ("MESSAGES_URL", addresses.messages_base_url.as_str()),
-                        ("STORE_API_KEY", access.key.expose()),
-                        ("STORE_CUSTOMER_API_KEY", access.customer_key.expose()),
-                    ])
-                    .envs(no_proxy()),
-            );
+            supervisor.run(command.args(arguments).envs(ready.variables()).envs(no_proxy()));
             Ok(())
         };
-        let started = app::start(&ServiceSettings::on_free_ports(), Arc::clone(store), ready).await?;
+        let started = app::start(&self.settings.0, Arc::clone(store), ready).await?;
         Ok(started.stopped_by(stops))
+    }
+
+    /// Adds the animals, two accounts with the same password, and their keys.
+    async fn fill(&self, store: &Store, animals: PetSource) -> Result<Access, Failure> {
+        let password = NewPassword::generate();
+        let hashed = password.clone();
+        // Hashing takes longer than everything else.
+        let hash = tokio::task::spawn_blocking(move || hashed.hash(&mut HashingMemory::default()));
+        store.import_pets(animals).await?;
+        let digest = hash.await??;
+        let staff = new_account(store, STAFF, Role::Staff, &digest).await?;
+        let customer = new_account(store, CUSTOMER, Role::Customer, &digest).await?;
+        if let (Some(key), Some(customer_key)) = (&self.key, &self.customer_key)
+            && key.hash() == customer_key.hash()
+        {
+            return Err(Failure("--key and --customer-key are the same key".into()));
+        }
+        let key = add_key(store, staff, self.key.clone(), "ephemeral", None).await?;
+        let customer_key = add_key(store, customer, self.customer_key.clone(), "ephemeral", None).await?;
+        let mut keys = BTreeMap::new();
+        for (name, prefer) in &self.prefer {
+            let key = add_key(store, staff, None, name, Some(prefer.clone())).await?;
+            if keys.insert(name.clone(), key).is_some() {
+                return Err(Failure(format!("--prefer names two keys {name}")));
+            }
+        }
+        Ok(Access { key, customer_key, keys, password })
     }
 }
 
@@ -161,44 +236,42 @@ fn no_proxy() -> [(&'static str, OsString); 2] {
     names.map(|name| (name, hosts.clone()))
 }
 
-impl Access {
-    /// Adds the animals, two accounts with the same password, and a key for each.
-    async fn create(store: &Store, animals: PetSource) -> Result<Self, Failure> {
-        let password = NewPassword::generate();
-        let hashed = password.clone();
-        // Hashing takes longer than everything else.
-        let hash = tokio::task::spawn_blocking(move || hashed.hash(&mut HashingMemory::default()));
-        store.import_pets(animals).await?;
-        let digest = hash.await??;
-        let key = new_account(store, STAFF, Role::Staff, &digest).await?;
-        let customer_key = new_account(store, CUSTOMER, Role::Customer, &digest).await?;
-        Ok(Self { key, customer_key, password })
-    }
-
-    fn ready<'a>(&'a self, addresses: &'a Addresses, ops_url: Option<String>) -> Ready<'a> {
-        Ready {
-            store_url: addresses.base_url.as_str(),
-            messages_url: addresses.messages_base_url.as_str(),
-            ops_url,
-            console_url: format!("{}/", addresses.base_url.root()),
-            key: self.key.expose(),
-            customer_key: self.customer_key.expose(),
-            email: STAFF,
-            customer_email: CUSTOMER,
-            password: self.password.expose(),
-            pid: process::id(),
-        }
-    }
-}
-
-/// Creates an account and returns a key for it.
-async fn new_account(store: &Store, email: &str, role: Role, password: &PasswordDigest) -> Result<ApiKey, Failure> {
+async fn new_account(store: &Store, email: &str, role: Role, password: &PasswordDigest) -> Result<AccountId, Failure> {
     let now = Clock::System.now();
     let new = NewAccount { email: Email::parse(email)?, password: Some(password.clone()), role, now };
     let created = store.create_account(new, actor()).await?;
-    let account = created.ok_or_else(|| Failure(format!("the account {email} exists")))?;
-    let key = ApiKey::generate(store.deployment());
-    let new = NewKey::of(&key, account, KeyName::parse("ephemeral".into())?, now, None);
-    store.create_key(new, actor()).await?;
+    created.ok_or_else(|| Failure(format!("the account {email} exists")))
+}
+
+/// Stores a key, or a new one if none was chosen.
+async fn add_key(
+    store: &Store,
+    account: AccountId,
+    chosen: Option<ApiKey>,
+    name: &str,
+    prefer: Option<String>,
+) -> Result<ApiKey, Failure> {
+    let key = chosen.unwrap_or_else(|| ApiKey::generate(Deployment::Staging));
+    let new = NewKey::of(&key, account, KeyName::parse(name.into())?, Clock::System.now(), None);
+    store.create_key(NewKey { prefer, ..new }, actor()).await?;
     Ok(key)
+}
+
+/// Parser of a chosen key. Its errors do not quote it.
+const TEST_KEY: SecretParser<ApiKey> = SecretParser { name: "API key", parse: test_key };
+
+fn test_key(text: &str) -> Result<ApiKey, Invalid> {
+    let invalid = || Invalid("is not a key of a staging store with a right checksum: see `petstore key new`".into());
+    ApiKey::parse(text, Deployment::Staging).ok_or_else(invalid)
+}
+
+/// Parses `NAME=PREFERENCES`. The name is also part of an environment variable's.
+fn failing_key(text: &str) -> Result<(String, String), Invalid> {
+    let (name, prefer) = text.split_once('=').unwrap_or((text, ""));
+    let is_name =
+        |name: &str| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    if !is_name(name) {
+        return Err(Invalid("it must be NAME=PREFERENCES, and NAME letters, digits and underscores".into()));
+    }
+    Ok((name.to_owned(), Preferences::for_key(prefer, Deployment::Staging, Clock::System.now())?))
 }
