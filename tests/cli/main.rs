@@ -30,7 +30,6 @@ mod scripts;
 mod serve;
 mod shell;
 mod small_commands;
-mod stalled_log;
 mod systemd;
 mod tls;
 mod usage;

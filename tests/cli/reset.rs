@@ -1,17 +1,11 @@
-//! `reset`: a new first state, all or nothing, beside running services.
+//! `reset`: a new first state, all or nothing, beside running services. `tests/promises/reset.rs` resets under load.
 
-use std::collections::HashMap;
 use std::process::{Command, Stdio};
-use std::time::Instant;
 
 use serde_json::json;
 use testkit::console::between;
 use testkit::postgres::{self, OpenTransaction, sessions};
-use testkit::writers::Mix;
-use testkit::{
-    ConsoleUser, Database, Ledger, Process, Random, Request, Response, Server, Signal, TIMEOUT, Writers, succeed,
-    within,
-};
+use testkit::{ConsoleUser, Database, Process, Request, Response, Server, Signal, TIMEOUT, succeed, within};
 
 const CREATE: &str = "account create ada@example.com --deployment staging";
 
@@ -62,10 +56,8 @@ impl Shop {
         list.json().as_array().unwrap().len()
     }
 
-    /// The ids of all animals in the database, by name.
-    fn animals(&self) -> HashMap<String, String> {
-        let rows = self.database.sql("SELECT name, id FROM pets");
-        rows.lines().map(|row| row.split_once('|').unwrap()).map(|(name, id)| (name.into(), id.into())).collect()
+    fn animals(&self) -> usize {
+        self.database.sql("SELECT count(*) FROM pets").parse().unwrap()
     }
 }
 
@@ -144,7 +136,7 @@ fn invalid_file_production_and_missing_confirmation_change_nothing() {
         let deleted = "reset would delete 2 animals, 0 orders, 0 messages and 0 stored responses of ";
         assert!(shown.contains(deleted) && shown.ends_with(": confirm with --yes\n"), "{shown}");
 
-        assert_eq!(shop.animals().len(), 2);
+        assert_eq!(shop.animals(), 2);
     }
     for database in [Database::temporary(), Database::postgres()] {
         let key = database.make_key();
@@ -172,66 +164,15 @@ fn reset_names_its_target_and_asks_on_a_terminal() {
         );
         assert!(shown.contains(&question), "{shown}");
         assert!(code == Some(1) && shown.contains("error: nothing was changed"), "{shown}");
-        assert_eq!(shop.animals().len(), 2);
+        assert_eq!(shop.animals(), 2);
     }
     let (code, shown) = on_a_terminal(&shop, "y");
     assert!(code == Some(0) && shown.contains("deleted 2 animals, 0 orders"), "{shown}");
     assert!(shown.contains("added 30 animals"), "{shown}");
-    assert_eq!(shop.animals().len(), 30);
+    assert_eq!(shop.animals(), 30);
 
     let (_, shown) = on_a_terminal(&on_postgres, "n");
     assert!(shown.contains("Reset postgres://petstore@127.0.0.1:"), "{shown}");
-}
-
-/// The store alternates between two states, under load.
-#[test]
-fn killed_reset_leaves_the_old_or_the_new_state() {
-    const ANIMALS: usize = 3_000;
-    let mut random = Random::from_seed();
-    for shop in Shop::on_every_database() {
-        succeed(&mut shop.reset_to("even", ANIMALS));
-        let service = shop.database.serve();
-        let began = Instant::now();
-        succeed(&mut shop.reset_to("odd", ANIMALS));
-        let whole = began.elapsed().as_millis() as u64;
-        let ledger = Ledger::default();
-        let load = Writers::start(&service, &shop.key, &ledger, "load", Mix { clients: 4, ..Mix::MIXED });
-        let (mut state, mut finished) = ("odd", 0);
-        for round in 0..8 {
-            // On a busy machine, it may get a 503.
-            within(TIMEOUT, "placing an order", || shop.place_order(&service, 1).status() == 201);
-            let next = if state == "odd" { "even" } else { "odd" };
-            let mut reset = Process::start_with_stdout(&mut shop.reset_to(next, ANIMALS), Stdio::null());
-            random.sleep(0..whole + 20);
-            reset.kill();
-            wait_for_its_server_process(&shop.database);
-
-            let of = |prefix| {
-                let count = "SELECT count(*), coalesce(min(id), 0), coalesce(max(id), 0) FROM pets WHERE name LIKE";
-                shop.database.sql(&format!("{count} '{prefix} %'"))
-            };
-            let all = format!("{ANIMALS}|1|{ANIMALS}");
-            let found = (of(state), of(next), shop.database.sql("SELECT count(*) FROM orders"));
-            if found.1 == all {
-                (state, finished) = (next, finished + 1);
-                assert_eq!((found.0, found.2), ("0|0|0".into(), "0".into()), "round {round}");
-            } else {
-                assert_eq!(found, (all, "0|0|0".into(), "1".into()), "round {round}");
-            }
-        }
-        load.stop();
-        assert_eq!(service.get("/v1/pets", &shop.key).status(), 200);
-        println!("{finished} of 8 killed resets had finished");
-    }
-}
-
-/// The server process of a killed client may still be executing its last statements.
-fn wait_for_its_server_process(database: &Database) {
-    if !database.is_embedded() {
-        let active = "SELECT count(*) FROM pg_stat_activity
-            WHERE datname = current_database() AND query LIKE '%added_pets%' AND pid <> pg_backend_pid()";
-        within(TIMEOUT, "the end of the killed reset", || database.sql(active) == "0");
-    }
 }
 
 #[test]
@@ -252,35 +193,5 @@ fn interrupted_wait_for_tables_in_use_changes_nothing() {
         "{ended:?}"
     );
     dump.release();
-    assert_eq!(shop.animals().len(), 2);
-}
-
-#[test]
-fn reset_deletes_earlier_writes_and_keeps_later_ones() {
-    for shop in Shop::on_every_database() {
-        let services = [shop.database.serve(), shop.database.serve()];
-        for round in 0..3 {
-            let (before, after) = (Ledger::default(), Ledger::default());
-            let mix = Mix { clients: 8, ..Mix::MIXED };
-            let start = |ledger: &Ledger, run: &str| {
-                let run = format!("{run}-{round}");
-                let each = services.iter().zip(["a", "b"]);
-                each.map(|(service, name)| Writers::start(service, &shop.key, ledger, &format!("{run}-{name}"), mix))
-                    .collect::<Vec<_>>()
-            };
-            let running = start(&before, "before");
-            within(TIMEOUT, "some writes", || before.acknowledged() > 50);
-            let gone = before.acknowledgements();
-
-            succeed(&mut shop.reset_to("new", 100));
-
-            let running_after = start(&after, "after");
-            within(TIMEOUT, "some writes", || after.acknowledged() > 50);
-            running.into_iter().chain(running_after).for_each(Writers::stop);
-            let there = shop.animals();
-            assert_eq!(after.missing_animals(&there), [""; 0], "round {round}");
-            assert!(!gone.keys().any(|name| there.contains_key(name)), "round {round}");
-            assert!((1..=100).all(|id| there[&format!("new {id}")] == id.to_string()), "round {round}");
-        }
-    }
+    assert_eq!(shop.animals(), 2);
 }

@@ -13,7 +13,7 @@ use petstore::store::sqlite::{Options, Sqlite};
 use petstore::store::{PetSource, Store};
 use petstore::telemetry::{LogFormat, LogLevel};
 use testkit::writers::Mix;
-use testkit::{Ledger, Random, Request, Server, Shop, TIMEOUT, Writers, trial, within};
+use testkit::{Ledger, Random, Server, Shop, TIMEOUT, Writers, trial, within};
 
 use crate::sync_error::ended_and_was_not_ready;
 
@@ -46,8 +46,7 @@ fn panic_of_the_writer_ends_the_process() {
         random.sleep(50..250);
         // The writer hangs within a write until all clients wait for it.
         writeln!(service.input(), "hang").unwrap();
-        let metrics = Request::new(service.address("ops"), "GET", "/metrics");
-        let in_flight = || metrics.send_blocking().metric("petstore_http_requests_in_flight") as usize;
+        let in_flight = || service.metric("petstore_http_requests_in_flight") as usize;
         within(TIMEOUT, "waiting for the writer", || in_flight() == Mix::MIXED.clients + 1);
         let waiting = ledger.unanswered();
         writeln!(service.input(), "panic").unwrap();

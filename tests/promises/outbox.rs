@@ -7,6 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use testkit::endpoint::{Delivery, reply};
+use testkit::relayed::SECRET;
 use testkit::{
     Bridge, Database, Endpoint, PostgresServer, Random, Request, Response, Server, Shop, new_message, trial, within,
 };
@@ -14,8 +15,6 @@ use testkit::{
 /// Acknowledged messages per round, and clients that send them.
 const MESSAGES: usize = 1_000;
 const CLIENTS: usize = 8;
-
-const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
 #[test]
 fn acknowledged_messages_reach_the_stream_once() {

@@ -1,5 +1,7 @@
 //! Stores on each database, and rows in them.
 
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
 use std::sync::Arc;
 use std::time::Duration;
 

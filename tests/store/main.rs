@@ -8,8 +8,6 @@ mod migrations;
 mod orders;
 mod outbox;
 mod pooler;
-mod postgres;
 mod reset;
-mod sqlite;
 mod stories;
 mod tls;

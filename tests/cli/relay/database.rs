@@ -4,9 +4,7 @@ use std::collections::HashSet;
 use std::io::Write;
 
 use testkit::postgres::{query, try_query};
-use testkit::{Database, Endpoint, PostgresServer, Request, Server, Shop, Signal, TIMEOUT, within};
-
-use super::{Hooked, arrived, metric};
+use testkit::{Database, Endpoint, PostgresServer, RelayedShop, Request, Server, Shop, Signal, TIMEOUT, within};
 
 /// Grants the documented rights to a role that serves, and no others. Returns the URL of that role.
 fn grant_to_serve(url: &str) -> String {
@@ -28,12 +26,12 @@ fn documented_grants_suffice_to_serve_and_relay() {
     let mut import = import.stdin(std::process::Stdio::piped()).spawn().unwrap();
     import.stdin.take().unwrap().write_all(br#"{"name":"Rex","categoryId":1}"#).unwrap();
     assert!(import.wait().unwrap().success());
-    let (hooked, endpoint) = (Hooked::of(shop), Endpoint::acknowledging());
+    let (hooked, endpoint) = (RelayedShop::of(shop), Endpoint::acknowledging());
 
     let server = hooked.serve(&endpoint);
 
     hooked.shop.send(&server, "Hello");
-    arrived(&endpoint, 1);
+    endpoint.arrived(1);
     for (path, body) in [("/v1/pets", r#"{"name":"Mimi","categoryId":1}"#), ("/v1/store/orders", r#"{"petId":1}"#)] {
         let request =
             Request::new(server.store(), "POST", path).key(&hooked.shop.key).header("idempotency-key", "once");
@@ -50,16 +48,16 @@ fn documented_grants_suffice_to_serve_and_relay() {
 
 #[test]
 fn second_process_takes_over_the_relay() {
-    for hooked in Hooked::on_every_database() {
+    for hooked in RelayedShop::on_every_database() {
         let (shop, endpoint) = (&hooked.shop, Endpoint::acknowledging());
         let (one, other) = (hooked.serve(&endpoint), hooked.serve(&endpoint));
         for n in 0..50 {
             shop.send(&one, &format!("to one: {n}"));
             shop.send(&other, &format!("to the other: {n}"));
         }
-        arrived(&endpoint, 100);
-        let active = metric(&one, "petstore_relay_active");
-        assert_eq!(active + metric(&other, "petstore_relay_active"), 1.0);
+        endpoint.arrived(100);
+        let active = one.metric("petstore_relay_active");
+        assert_eq!(active + other.metric("petstore_relay_active"), 1.0);
 
         let (dies, lives) = if active == 1.0 { (one, other) } else { (other, one) };
         shop.send_numbered(&lives, "before", 20);
@@ -70,14 +68,14 @@ fn second_process_takes_over_the_relay() {
         let ids = || endpoint.deliveries().iter().map(|delivery| delivery.id().to_owned()).collect::<HashSet<_>>();
         within(TIMEOUT, "relaying", || ids().len() == 140);
         shop.assert_nothing_waits();
-        assert_eq!(metric(&lives, "petstore_relay_active"), 1.0);
+        assert_eq!(lives.metric("petstore_relay_active"), 1.0);
         lives.end_by(Signal::TERM);
     }
 }
 
 #[test]
 fn failure_of_the_database_is_logged() {
-    let (hooked, endpoint) = (Hooked::on_sqlite(), Endpoint::acknowledging());
+    let (hooked, endpoint) = (RelayedShop::on_sqlite(), Endpoint::acknowledging());
     let server = hooked.serve(&endpoint);
     hooked.shop.database.sql("ALTER TABLE messages RENAME TO elsewhere");
     let why = server.logged("cannot relay messages, they stay queued; retrying")["why"].to_string();
@@ -89,11 +87,11 @@ fn failure_of_the_database_is_logged() {
 
 #[test]
 fn sent_messages_are_deleted_after_their_retention() {
-    let (hooked, mut endpoint) = (Hooked::on_sqlite(), Endpoint::acknowledging());
+    let (hooked, mut endpoint) = (RelayedShop::on_sqlite(), Endpoint::acknowledging());
     let mut command = hooked.command(&endpoint.url());
     let server = Server::start(command.args(["--relay-retention", "1s"]));
     hooked.shop.send_numbered(&server, "message", 5);
-    arrived(&endpoint, 5);
+    endpoint.arrived(5);
     endpoint.kill();
     hooked.shop.send(&server, "it waits");
 

@@ -1,10 +1,7 @@
-//! `--relay`: queued messages reach a web server, through failures of either side.
+//! `--relay`: queued messages reach a web server. `tests/promises/relay_failures.rs` has failing and hostile ones.
 
 mod database;
-mod failures;
-mod hostile;
 
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -16,62 +13,10 @@ use hmac::{Hmac, KeyInit, Mac};
 use serde_json::{Value, json};
 use sha2::Sha256;
 use testkit::endpoint::{Delivery, reply};
-use testkit::{Certificate, Database, Endpoint, Folder, Request, Server, Shop, Signal, TIMEOUT, eventually, within};
+use testkit::relayed::{RelayedShop, SECRET};
+use testkit::{Certificate, Endpoint, Folder, Server, Signal, TIMEOUT, eventually, within};
 
-const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 const OTHER_SECRET: &str = "whsec_3cEaQAtTBPmMpZQtBgQKjzJ4Xh1FmEKvnUhEeDl0/w4=";
-
-/// A shop, and the file with the secrets of its endpoint.
-struct Hooked {
-    shop: Shop,
-    folder: Folder,
-}
-
-impl Hooked {
-    fn on_every_database() -> [Self; 2] {
-        Shop::on_every_database().map(Self::of)
-    }
-
-    fn on_sqlite() -> Self {
-        Self::of(Shop::on_sqlite())
-    }
-
-    fn of(shop: Shop) -> Self {
-        let folder = Folder::new();
-        folder.write("secrets", SECRET);
-        Self { shop, folder }
-    }
-
-    fn command(&self, url: &str) -> Command {
-        let file = self.folder.path("secrets");
-        self.shop.database.petstore(&format!(
-            "{} --relay {url} --relay-secret-file {}",
-            Database::SERVE,
-            file.display()
-        ))
-    }
-
-    fn serve(&self, endpoint: &Endpoint) -> Server {
-        Server::start(self.command(&endpoint.url()))
-    }
-
-    fn waiting(&self) -> usize {
-        self.shop.messages("--state waiting --limit 1000").len()
-    }
-}
-
-fn metric(server: &Server, name: &str) -> f64 {
-    Request::new(server.address("ops"), "GET", "/metrics").send_blocking().metric(name)
-}
-
-/// Waits for `number` deliveries, and a moment longer for others.
-fn arrived(endpoint: &Endpoint, number: usize) -> Vec<Delivery> {
-    within(TIMEOUT, "relaying", || endpoint.deliveries().len() >= number);
-    thread::sleep(Duration::from_millis(300));
-    let deliveries = endpoint.deliveries();
-    assert_eq!(deliveries.len(), number, "each message arrives once");
-    deliveries
-}
 
 /// Returns whether a secret is that of one of the signatures.
 fn is_signed(delivery: &Delivery, secret: &str) -> bool {
@@ -85,13 +30,13 @@ fn is_signed(delivery: &Delivery, secret: &str) -> bool {
 
 #[test]
 fn message_arrives_as_a_signed_event() {
-    for hooked in Hooked::on_every_database() {
+    for hooked in RelayedShop::on_every_database() {
         let endpoint = Endpoint::acknowledging();
         let server = hooked.serve(&endpoint);
 
         let sent: Value = hooked.shop.send(&server, r#"ß🦊\u2028\n\"\\"#).json();
 
-        let delivery = arrived(&endpoint, 1).remove(0);
+        let delivery = endpoint.arrived(1).remove(0);
         assert_eq!(delivery.head[0], "POST /hook HTTP/1.1");
         assert_eq!(delivery.header("host"), endpoint.address.to_string());
         assert_eq!(delivery.header("content-type"), "application/json");
@@ -105,10 +50,10 @@ fn message_arrives_as_a_signed_event() {
         assert!(is_signed(&delivery, SECRET) && !is_signed(&delivery, OTHER_SECRET), "{delivery:?}");
         hooked.shop.assert_nothing_waits();
         assert_eq!(hooked.shop.messages("--state sent").len(), 1);
-        assert_eq!(metric(&server, "petstore_messages_relayed_total"), 1.0);
-        assert_eq!(metric(&server, "petstore_relay_active"), 1.0);
-        assert_eq!(metric(&server, "petstore_relay_failures_total"), 0.0);
-        assert!(metric(&server, "petstore_relay_last_acknowledgement_timestamp_seconds") > 1.7e9);
+        assert_eq!(server.metric("petstore_messages_relayed_total"), 1.0);
+        assert_eq!(server.metric("petstore_relay_active"), 1.0);
+        assert_eq!(server.metric("petstore_relay_failures_total"), 0.0);
+        assert!(server.metric("petstore_relay_last_acknowledgement_timestamp_seconds") > 1.7e9);
         let ended = server.end_by(Signal::TERM);
         assert_eq!(ended.code, Some(0));
         assert!(!ended.log().contains("WARN"), "{ended:?}");
@@ -117,7 +62,7 @@ fn message_arrives_as_a_signed_event() {
 
 #[test]
 fn deliveries_share_sixteen_connections() {
-    let hooked = Hooked::on_sqlite();
+    let hooked = RelayedShop::on_sqlite();
     let (running, most) = (AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)));
     let seen = Arc::clone(&most);
     let endpoint = Endpoint::start(move |_, out| {
@@ -134,7 +79,7 @@ fn deliveries_share_sixteen_connections() {
 
     let server = hooked.serve(&endpoint);
 
-    arrived(&endpoint, 200);
+    endpoint.arrived(200);
     hooked.shop.assert_nothing_waits();
     assert_eq!((most.load(Ordering::SeqCst), endpoint.connections()), (16, 16));
     server.end_by(Signal::TERM);
@@ -142,21 +87,21 @@ fn deliveries_share_sixteen_connections() {
 
 #[test]
 fn messages_wait_while_the_endpoint_is_down() {
-    for hooked in Hooked::on_every_database() {
+    for hooked in RelayedShop::on_every_database() {
         let mut endpoint = Endpoint::acknowledging();
         let server = hooked.serve(&endpoint);
         hooked.shop.send(&server, "before");
-        arrived(&endpoint, 1);
+        endpoint.arrived(1);
         endpoint.kill();
 
         hooked.shop.send_numbered(&server, "meanwhile", 5);
         server.logged("cannot relay messages, they stay queued; retrying");
         assert_eq!(server.get("/readyz", "").status(), 200);
         assert_eq!(hooked.waiting(), 5);
-        within(TIMEOUT, "counting messages", || metric(&server, "petstore_messages_waiting") == 5.0);
+        within(TIMEOUT, "counting messages", || server.metric("petstore_messages_waiting") == 5.0);
         endpoint.start_again();
 
-        arrived(&endpoint, 6);
+        endpoint.arrived(6);
         hooked.shop.assert_nothing_waits();
         server.logged("relaying messages again");
         let log = server.end_by(Signal::TERM).log();
@@ -166,7 +111,7 @@ fn messages_wait_while_the_endpoint_is_down() {
 
 #[test]
 fn restart_resumes_deliveries() {
-    for hooked in Hooked::on_every_database() {
+    for hooked in RelayedShop::on_every_database() {
         let is_up = Arc::new(AtomicBool::new(false));
         let up = Arc::clone(&is_up);
         let endpoint = Endpoint::start(move |_, out| {
@@ -174,7 +119,7 @@ fn restart_resumes_deliveries() {
         });
         let server = hooked.serve(&endpoint);
         hooked.shop.send(&server, "Hello");
-        arrived(&endpoint, 1);
+        endpoint.arrived(1);
         assert_eq!(hooked.waiting(), 1);
         assert_eq!(server.end_by(Signal::KILL).code, None);
         is_up.store(true, Ordering::SeqCst);
@@ -182,7 +127,7 @@ fn restart_resumes_deliveries() {
         let server = hooked.serve(&endpoint);
 
         // The delay of at least a minute is lost.
-        let deliveries = arrived(&endpoint, 2);
+        let deliveries = endpoint.arrived(2);
         assert_eq!(deliveries[0].id(), deliveries[1].id());
         hooked.shop.assert_nothing_waits();
         server.end_by(Signal::TERM);
@@ -208,7 +153,7 @@ fn only_staging_may_relay_unencrypted_to_other_machines() {
 
 #[test]
 fn secrets_are_replaced_by_sighup() {
-    let hooked = Hooked::on_sqlite();
+    let hooked = RelayedShop::on_sqlite();
     let endpoint = Endpoint::acknowledging();
     let server = hooked.serve(&endpoint);
     let signed_by = |text: &str| {
@@ -240,7 +185,7 @@ fn secrets_are_replaced_by_sighup() {
 
 #[test]
 fn endpoint_is_verified_by_its_certificate() {
-    let hooked = Hooked::on_sqlite();
+    let hooked = RelayedShop::on_sqlite();
     let authority = Certificate::of_authority(&hooked.folder.path(""), "authority");
     let certificate = authority.sign(&hooked.folder.path(""), "server", "DNS:localhost");
     let endpoint = Endpoint::with_certificate(&certificate);
@@ -265,7 +210,7 @@ fn endpoint_is_verified_by_its_certificate() {
 
     let server = serve("localhost", trusted);
 
-    arrived(&endpoint, 3);
+    endpoint.arrived(3);
     hooked.shop.assert_nothing_waits();
     server.end_by(Signal::TERM);
 }
@@ -298,7 +243,7 @@ fn endpoint_and_secret_are_checked_at_the_start() {
 
 #[test]
 fn secrets_are_never_logged() {
-    let hooked = Hooked::on_sqlite();
+    let hooked = RelayedShop::on_sqlite();
     let endpoint = Endpoint::start(|_, out| reply(out, "503 Service Unavailable", "retry-after: 1\r\n"));
     let mut command = hooked.command(&format!("{}?token=s3cret", endpoint.url()));
     let server = Server::start(command.args(["--log-level", "trace"]));

@@ -5,12 +5,13 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use crate::postgres::free_port;
 use crate::tls::Certificate;
+use crate::wait::{TIMEOUT, within};
 
 /// Writes the response to a delivery. After an error, the connection is closed.
 type Respond = Box<dyn Fn(&Delivery, &mut dyn Write) -> io::Result<()> + Send + Sync>;
@@ -114,6 +115,15 @@ impl Endpoint {
     /// All deliveries so far, in the order of their arrival.
     pub fn deliveries(&self) -> Vec<Delivery> {
         self.shared.deliveries.lock().unwrap().clone()
+    }
+
+    /// Waits for `number` deliveries, and a moment longer for others.
+    pub fn arrived(&self, number: usize) -> Vec<Delivery> {
+        within(TIMEOUT, "relaying", || self.deliveries().len() >= number);
+        thread::sleep(Duration::from_millis(300));
+        let deliveries = self.deliveries();
+        assert_eq!(deliveries.len(), number, "each message arrives once");
+        deliveries
     }
 
     /// Number of connections so far.

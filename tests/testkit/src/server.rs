@@ -107,6 +107,11 @@ impl Server {
         Request::new(self.store(), "GET", path).key(key).send_blocking()
     }
 
+    /// A sample of `/metrics` on the operations listener.
+    pub fn metric(&self, sample: &str) -> f64 {
+        Request::new(self.address("ops"), "GET", "/metrics").send_blocking().metric(sample)
+    }
+
     pub fn create_pet(&self, key: &str, name: &str) -> Response {
         self.pet_request(key, name).send_blocking()
     }

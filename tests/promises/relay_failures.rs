@@ -6,13 +6,11 @@ use std::thread;
 use std::time::Duration;
 
 use testkit::endpoint::reply;
-use testkit::{Endpoint, Process, Signal, TIMEOUT, within};
-
-use super::{Hooked, arrived, metric};
+use testkit::{Endpoint, Process, RelayedShop, Signal, TIMEOUT, within};
 
 #[test]
 fn rejected_message_does_not_delay_others() {
-    let hooked = Hooked::on_sqlite();
+    let hooked = RelayedShop::on_sqlite();
     // Redirects are not followed. 410 is a rejection like others, but logged as an error.
     let endpoint = Endpoint::start(|delivery, out| {
         let statuses = ["400 Bad Request", "404 Not Found", "410 Gone", "302 Found"];
@@ -39,7 +37,7 @@ fn rejected_message_does_not_delay_others() {
     within(TIMEOUT, "relaying", || hooked.waiting() == 4);
     // Longer than several rounds.
     thread::sleep(Duration::from_secs(3));
-    let deliveries = arrived(&endpoint, 54);
+    let deliveries = endpoint.arrived(54);
     assert!(deliveries.iter().all(|delivery| delivery.head[0] == "POST /hook HTTP/1.1"));
     let log = server.end_by(Signal::TERM).log();
     assert!(!log.contains("again") && !log.contains("WARN"), "{log}");
@@ -47,7 +45,7 @@ fn rejected_message_does_not_delay_others() {
 
 #[test]
 fn retry_ends_delays_and_discard_gives_up() {
-    for hooked in Hooked::on_every_database() {
+    for hooked in RelayedShop::on_every_database() {
         let is_up = Arc::new(AtomicBool::new(false));
         let up = Arc::clone(&is_up);
         let endpoint = Endpoint::start(move |_, out| {
@@ -81,7 +79,7 @@ fn retry_ends_delays_and_discard_gives_up() {
 
 #[test]
 fn slow_response_delays_no_other_message() {
-    let hooked = Hooked::on_sqlite();
+    let hooked = RelayedShop::on_sqlite();
     let is_ending = Arc::new(AtomicBool::new(false));
     let ending = Arc::clone(&is_ending);
     let endpoint = Endpoint::start(move |delivery, out| {
@@ -92,7 +90,7 @@ fn slow_response_delays_no_other_message() {
     });
     let server = hooked.serve(&endpoint);
     hooked.shop.send(&server, "slow");
-    arrived(&endpoint, 1);
+    endpoint.arrived(1);
 
     hooked.shop.send_numbered(&server, "quick", 40);
 
@@ -107,7 +105,7 @@ fn slow_response_delays_no_other_message() {
 
 #[test]
 fn message_that_fails_the_endpoint_does_not_stop_others() {
-    let hooked = Hooked::on_sqlite();
+    let hooked = RelayedShop::on_sqlite();
     let endpoint = Endpoint::start(|delivery, out| {
         if delivery.has("crash") {
             return Err(std::io::ErrorKind::Other.into());
@@ -129,7 +127,7 @@ fn message_that_fails_the_endpoint_does_not_stop_others() {
 
 /// Returns the time between the first two deliveries to an endpoint whose first response has this status and headers.
 fn pause_after(status: &'static str, headers: &'static str) -> Duration {
-    let hooked = Hooked::on_sqlite();
+    let hooked = RelayedShop::on_sqlite();
     let is_first = AtomicBool::new(true);
     let endpoint = Endpoint::start(move |_, out| match is_first.swap(false, Ordering::SeqCst) {
         true => reply(out, status, headers),
@@ -137,12 +135,12 @@ fn pause_after(status: &'static str, headers: &'static str) -> Duration {
     });
     let server = hooked.serve(&endpoint);
     hooked.shop.send(&server, "first");
-    within(TIMEOUT, "the failure", || metric(&server, "petstore_relay_failures_total") == 1.0);
+    within(TIMEOUT, "the failure", || server.metric("petstore_relay_failures_total") == 1.0);
     // Waits as well, although nothing is wrong with it.
     hooked.shop.send(&server, "second");
     within(TIMEOUT, "the second delivery", || endpoint.deliveries().len() > 1);
     hooked.shop.assert_nothing_waits();
-    assert_eq!(metric(&server, "petstore_relay_failures_total"), 1.0);
+    assert_eq!(server.metric("petstore_relay_failures_total"), 1.0);
     server.end_by(Signal::TERM);
     let deliveries = endpoint.deliveries();
     deliveries[1].at - deliveries[0].at
@@ -167,7 +165,7 @@ fn failure_pauses_the_endpoint() {
 
 #[test]
 fn dead_endpoint_is_tried_less_and_less() {
-    let hooked = Hooked::on_sqlite();
+    let hooked = RelayedShop::on_sqlite();
     let endpoint = Endpoint::start(|_, out| reply(out, "503 Service Unavailable", ""));
     let server = hooked.serve(&endpoint);
     hooked.shop.send_numbered(&server, "message", 100);

@@ -7,9 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use testkit::endpoint::reply;
-use testkit::{Endpoint, Signal, TIMEOUT, within};
-
-use super::{Hooked, metric};
+use testkit::{Endpoint, RelayedShop, Signal, TIMEOUT, within};
 
 /// Size of a response that is never read to its end.
 const FLOOD: usize = 64 << 20;
@@ -24,7 +22,7 @@ fn endless_responses_are_not_read() {
         ("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1;", true),
         ("", false),
     ] {
-        let hooked = Hooked::on_sqlite();
+        let hooked = RelayedShop::on_sqlite();
         let (told, taken) = channel();
         let endpoint = Endpoint::start(move |_, out| {
             let part = [b'x'; 65_536];
@@ -73,7 +71,7 @@ fn status_line_acknowledges_whatever_follows() {
         "200 OK\r\n".into(),
     ];
     let count = responses.len();
-    let hooked = Hooked::on_sqlite();
+    let hooked = RelayedShop::on_sqlite();
     let endpoint = Endpoint::start(move |delivery, out| {
         let number = (0..count).rev().find(|n| delivery.has(&format!("message {n}\""))).unwrap();
         let response = format!("HTTP/1.1 {}", responses[number]);
@@ -87,7 +85,7 @@ fn status_line_acknowledges_whatever_follows() {
     hooked.shop.send_numbered(&server, "message", count);
 
     hooked.shop.assert_nothing_waits();
-    assert_eq!(metric(&server, "petstore_relay_failures_total"), 0.0);
+    assert_eq!(server.metric("petstore_relay_failures_total"), 0.0);
     server.end_by(Signal::TERM);
     assert_eq!(endpoint.deliveries().len(), count, "each message arrives once");
 }
@@ -96,7 +94,7 @@ fn status_line_acknowledges_whatever_follows() {
 fn retry_after_in_a_large_or_folded_head_is_honoured() {
     for head in [format!("{}retry-after: 3600", "x: 1\r\n".repeat(8_000)), "x: 1\r\n 2\r\nRetry-After:\r\n 3600".into()]
     {
-        let hooked = Hooked::on_sqlite();
+        let hooked = RelayedShop::on_sqlite();
         let endpoint = Endpoint::start(move |_, out| {
             out.write_all(format!("HTTP/1.1 503 Unavailable\r\n{head}\r\ncontent-length: 0\r\n\r\n").as_bytes())?;
             out.flush()
@@ -113,7 +111,7 @@ fn retry_after_in_a_large_or_folded_head_is_honoured() {
 
 #[test]
 fn acknowledgement_does_not_wait_for_the_body() {
-    let hooked = Hooked::on_sqlite();
+    let hooked = RelayedShop::on_sqlite();
     let endpoint = Endpoint::start(|_, out| {
         out.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{")?;
         out.flush()?;
@@ -125,13 +123,13 @@ fn acknowledgement_does_not_wait_for_the_body() {
     hooked.shop.send_numbered(&server, "message", 3);
 
     within(TIMEOUT, "relaying", || hooked.waiting() == 0);
-    assert_eq!(metric(&server, "petstore_relay_failures_total"), 0.0);
+    assert_eq!(server.metric("petstore_relay_failures_total"), 0.0);
     server.end_by(Signal::TERM);
 }
 
 #[test]
 fn endless_interim_responses_end_with_the_time_limit() {
-    let hooked = Hooked::on_sqlite();
+    let hooked = RelayedShop::on_sqlite();
     let endpoint = Endpoint::start(|_, out| {
         let began = Instant::now();
         while began.elapsed() < TIMEOUT {
@@ -154,7 +152,7 @@ fn endless_interim_responses_end_with_the_time_limit() {
 
 #[test]
 fn slow_endpoint_stalls_neither_requests_nor_the_stop() {
-    let hooked = Hooked::on_sqlite();
+    let hooked = RelayedShop::on_sqlite();
     let (arrived, are_all_here) = (AtomicUsize::new(0), Arc::new((Mutex::new(false), Condvar::new())));
     let told = Arc::clone(&are_all_here);
     // A byte of the head every second.
@@ -183,7 +181,7 @@ fn slow_endpoint_stalls_neither_requests_nor_the_stop() {
 
     // The sixteenth delivers all others.
     within(TIMEOUT, "relaying", || endpoint.deliveries().iter().filter(|delivery| delivery.has("quick")).count() == 10);
-    assert_eq!(metric(&server, "petstore_relay_failures_total"), 0.0, "the slow responses have not ended");
+    assert_eq!(server.metric("petstore_relay_failures_total"), 0.0, "the slow responses have not ended");
     assert_eq!(server.get("/readyz", "").status(), 200);
     let ended = server.end_by(Signal::TERM);
     assert_eq!(ended.code, Some(0), "{ended:?}");
@@ -193,7 +191,7 @@ fn slow_endpoint_stalls_neither_requests_nor_the_stop() {
 
 #[test]
 fn closed_idle_connection_is_no_failure() {
-    let hooked = Hooked::on_sqlite();
+    let hooked = RelayedShop::on_sqlite();
     // The server announces to keep each connection, and closes it.
     let endpoint = Endpoint::start(|_, out| {
         reply(out, "200 OK", "")?;
@@ -208,6 +206,6 @@ fn closed_idle_connection_is_no_failure() {
     }
 
     hooked.shop.assert_nothing_waits();
-    assert_eq!(metric(&server, "petstore_relay_failures_total"), 0.0);
+    assert_eq!(server.metric("petstore_relay_failures_total"), 0.0);
     server.end_by(Signal::TERM);
 }
