@@ -1,6 +1,6 @@
 //! API keys: the credentials that are accepted, and the challenge in every 401.
 //!
-//! `tests/promises/without_key.rs` tries more of them with every operation.
+//! `verification/tests/promises/without_key.rs` tries more of them with every operation.
 
 use std::time::Duration;
 

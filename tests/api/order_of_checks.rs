@@ -35,7 +35,7 @@ async fn method_before_credential_and_everything_else() {
     }
 }
 
-/// `tests/promises/without_key.rs` adds wrong sizes, media types and syntax.
+/// `verification/tests/promises/without_key.rs` adds wrong sizes, media types and syntax.
 #[tokio::test]
 async fn credential_before_path_parameters_and_queries() {
     let service = Service::start().await;

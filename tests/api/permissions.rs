@@ -1,4 +1,4 @@
-//! Orders of customers and staff, and the place of the permission among the checks. `tests/promises/permissions.rs` has the
+//! Orders of customers and staff, and the place of the permission among the checks. `verification/tests/promises/permissions.rs` has the
 //! table of all permissions.
 
 use petstore::domain::AccountId;

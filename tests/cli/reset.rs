@@ -1,4 +1,4 @@
-//! `reset`: a new first state, all or nothing, beside running services. `tests/promises/reset.rs` resets under load.
+//! `reset`: a new first state, all or nothing, beside running services. `verification/tests/promises/reset.rs` resets under load.
 
 use std::process::{Command, Stdio};
 

@@ -1,4 +1,4 @@
-//! The commands of docs/runbook.md, pasted from the page, on a service with a stand-in for systemd. `tests/faults/runbook.py`
+//! The commands of docs/runbook.md, pasted from the page, on a service with a stand-in for systemd. `verification/faults/runbook.py`
 //! runs those that need a cluster.
 
 use std::os::unix::fs::PermissionsExt;

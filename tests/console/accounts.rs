@@ -12,7 +12,7 @@ use testkit::{ConsoleUser, Response};
 use crate::service::{NOW, OPERATOR, Service, Setup};
 use crate::users::{ADA, signed_in};
 
-/// Hashing takes most of the time. `tests/promises/guessing.rs` measures it.
+/// Hashing takes most of the time. `verification/tests/promises/guessing.rs` measures it.
 #[tokio::test]
 async fn known_and_unknown_addresses_get_one_response_after_one_hash() {
     let service = Service::start().await;
@@ -134,7 +134,7 @@ async fn strangers_cannot_use_up_the_attempts_of_a_session() {
     assert_eq!(ada.post("/account/delete", &delete).await.status(), 303);
 }
 
-/// `tests/promises/rate_limit.rs` tries more, also without a trusted proxy.
+/// `verification/tests/promises/rate_limit.rs` tries more, also without a trusted proxy.
 #[tokio::test]
 async fn clients_of_a_trusted_proxy_count_separately() {
     let appended: fn(u32) -> String = |client| format!("[2001:db8:0:{client}::1]:5501");

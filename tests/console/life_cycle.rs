@@ -8,7 +8,7 @@ use crate::users::{ADA, copy, status};
 
 const CHANGED: &str = "another fine password";
 
-/// `tests/promises/revoking.rs` deletes an account whose key is cached.
+/// `verification/tests/promises/revoking.rs` deletes an account whose key is cached.
 #[test]
 fn account_is_used_signed_out_and_deleted() {
     Service::on_every_database(async |service| {

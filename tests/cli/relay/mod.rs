@@ -1,4 +1,4 @@
-//! `--relay`: queued messages reach a web server. `tests/promises/relay_failures.rs` has failing and hostile ones.
+//! `--relay`: queued messages reach a web server. `verification/tests/promises/relay_failures.rs` has failing and hostile ones.
 
 mod database;
 

@@ -2,14 +2,13 @@
 
 use std::fs;
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use tempfile::TempDir;
 
 use crate::nats::NatsServer;
 use crate::postgres::free_port;
-use crate::process::{Killed, with_clean_environment};
+use crate::process::{Killed, root, with_clean_environment};
 use crate::wait::{TIMEOUT, within};
 
 /// Prints the messages of the stream, a line of JSON each.
@@ -106,8 +105,4 @@ fn python() -> Command {
     with_clean_environment(&mut command);
     command.args(["--pdeathsig", "KILL"]).arg(path).env("PYTHONDONTWRITEBYTECODE", "1");
     command
-}
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }

@@ -331,7 +331,7 @@ fn is_complete_head(bytes: &[u8]) -> bool {
 }
 
 /// Returns whether `bytes` contain a whole response.
-pub(crate) fn is_complete(bytes: &[u8]) -> bool {
+pub fn is_complete(bytes: &[u8]) -> bool {
     response_length(bytes).is_some_and(|length| bytes.len() >= length)
 }
 

@@ -18,12 +18,25 @@ use crate::wait::{TIMEOUT, eventually, within};
 /// Maximum time for a process to show that it does something, even on a busy machine.
 const END_TIMEOUT: Duration = Duration::from_secs(120);
 
+/// The folder of the repository.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
 /// The built program. Cargo puts it beside the folder of the test binaries.
+///
+/// # Panics
+///
+/// Panics if the program is missing, because Cargo builds it only for the tests of its own package.
 pub fn petstore() -> &'static str {
     static PATH: LazyLock<String> = LazyLock::new(|| {
         let test = std::env::current_exe().unwrap();
         let profile = test.parent().and_then(Path::parent).expect("a test binary is in target/PROFILE/deps");
-        profile.join("petstore").into_os_string().into_string().unwrap()
+        let program = profile.join("petstore");
+        let build = "cargo build -p petstore -p petstore-verification --features petstore/otlp --bin petstore";
+        let flag = if profile.ends_with("release") { " --release" } else { "" };
+        assert!(program.exists(), "{} is missing: build it with `{build}{flag}`", program.display());
+        program.into_os_string().into_string().unwrap()
     });
     &PATH
 }
