@@ -7,9 +7,6 @@ use super::file::{all_arguments, nearest};
 
 const PREFIX: &str = "PETSTORE_";
 
-/// Variable that docs/clients.md reads the API key from.
-const OF_CLIENTS: &str = "PETSTORE_KEY";
-
 /// Removes all environment variables from `command`, to parse the flags alone.
 pub fn ignored(command: Command) -> Command {
     command.mut_args(|arg| arg.env(Resettable::Reset)).mut_subcommands(ignored)
@@ -25,9 +22,7 @@ pub fn warnings(command: &Command) -> Vec<String> {
     let known: Vec<_> = all_arguments(command).into_iter().filter_map(of).collect();
     let mut unknown: Vec<_> = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-        .filter(|(name, value)| {
-            name.starts_with(PREFIX) && name != OF_CLIENTS && !known.contains(name) && !is_of_kubernetes(name, value)
-        })
+        .filter(|(name, value)| name.starts_with(PREFIX) && !known.contains(name) && !is_of_kubernetes(name, value))
         .map(|(name, _)| name)
         .collect();
     unknown.sort_unstable();

@@ -229,8 +229,6 @@ fn unknown_variables_are_reported_once() {
             .env("PETSTORE_CONFIG", "empty.toml");
         // Kubernetes sets these for a service named petstore.
         command.env("PETSTORE_SERVICE_HOST", "10.0.0.1").env("PETSTORE_PORT", "tcp://10.0.0.1:80");
-        // docs/clients.md asks for it.
-        command.env("PETSTORE_KEY", "pet_test_key");
         Process::start(&mut command).end()
     };
     folder.write("empty.toml", "");

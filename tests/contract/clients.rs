@@ -116,7 +116,7 @@ impl Client {
         std::os::unix::fs::symlink(tool("npm/node_modules"), client.folder.path().join("node_modules")).unwrap();
         let Section { commands, program } = section(heading);
         client.run(&commands);
-        client.write(program_name, &client.service.at_its_addresses(&program));
+        client.write(program_name, &program);
         client
     }
 
@@ -140,7 +140,7 @@ impl Client {
             let waited = attempts[1].at - attempts[0].at;
             assert!(waited >= Duration::from_secs(RETRY_AFTER), "{command} waits for {waited:?}");
         }
-        let wrong = self.output(&format!("PETSTORE_KEY=pet_test_wrong {command}"));
+        let wrong = self.output(&format!("STORE_API_KEY=pet_test_wrong {command}"));
         assert!(!wrong.status.success() && wrong.stdout.is_empty(), "{command}\n{}", shown(&wrong));
         let lines: Vec<_> = printed.lines().collect();
         // 30 animals of the quickstart, and two of the story.

@@ -39,9 +39,9 @@ impl Petstore {
     /// Adds the service's addresses and a key to the environment of a client.
     pub fn environment<'c>(&self, command: &'c mut Command) -> &'c mut Command {
         command
-            .env("PETSTORE_URL", format!("{}/v1", self.store))
-            .env("PETSTORE_MESSAGES_URL", format!("{}/v1", self.messages))
-            .env("PETSTORE_KEY", &self.key)
+            .env("STORE_URL", format!("{}/v1", self.store))
+            .env("MESSAGES_URL", format!("{}/v1", self.messages))
+            .env("STORE_API_KEY", &self.key)
     }
 }
 

@@ -36,8 +36,10 @@ func retry[T any](call func() (T, *http.Response, error)) (T, *http.Response) {
 }
 
 func main() {
-	store := petstore.NewAPIClient(petstore.NewConfiguration()).PetsAPI
-	ctx := context.WithValue(context.Background(), petstore.ContextAccessToken, os.Getenv("PETSTORE_KEY"))
+	configuration := petstore.NewConfiguration()
+	configuration.Servers = petstore.ServerConfigurations{{URL: os.Getenv("STORE_URL")}}
+	store := petstore.NewAPIClient(configuration).PetsAPI
+	ctx := context.WithValue(context.Background(), petstore.ContextAccessToken, os.Getenv("STORE_API_KEY"))
 
 	// The key is the same for every attempt, so the animal is added once.
 	key := fmt.Sprint("example-", time.Now().UnixNano())

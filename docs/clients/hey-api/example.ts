@@ -1,7 +1,7 @@
 import { createPet, listPets } from "./petstore";
 import { client } from "./petstore/client.gen";
 
-client.setConfig({ auth: process.env.PETSTORE_KEY });
+client.setConfig({ baseUrl: process.env.STORE_URL, auth: process.env.STORE_API_KEY });
 
 async function retry<T>(call: () => Promise<{ data?: T; error?: unknown; response?: Response }>) {
   for (let wait = 1; ; wait *= 2) {

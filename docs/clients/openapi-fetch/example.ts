@@ -1,8 +1,8 @@
 import createClient from "openapi-fetch";
 import type { paths } from "./petstore.js";
 
-const headers = { Authorization: `Bearer ${process.env.PETSTORE_KEY}` };
-const store = createClient<paths>({ baseUrl: "http://127.0.0.1:8080/v1", headers });
+const headers = { Authorization: `Bearer ${process.env.STORE_API_KEY}` };
+const store = createClient<paths>({ baseUrl: process.env.STORE_URL, headers });
 
 async function retry<T>(call: () => Promise<{ data?: T; error?: unknown; response: Response }>) {
   for (let wait = 1; ; wait *= 2) {

@@ -5,7 +5,7 @@ from petstore.api.pets import create_pet, list_pets
 from petstore.models import NewPet
 from petstore.types import UNSET
 
-store = AuthenticatedClient(base_url="http://127.0.0.1:8080/v1", token=os.environ["PETSTORE_KEY"])
+store = AuthenticatedClient(base_url=os.environ["STORE_URL"], token=os.environ["STORE_API_KEY"])
 
 
 def retry(operation, **request):

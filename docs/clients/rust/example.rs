@@ -21,8 +21,12 @@ async fn retry<T, E>(call: impl AsyncFn() -> Result<T, Error<E>>) -> T {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
-    let key = std::env::var("PETSTORE_KEY").ok();
-    let store = Configuration { bearer_access_token: key, ..Configuration::new() };
+    let variable = |name| std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set"));
+    let store = Configuration {
+        base_path: variable("STORE_URL"),
+        bearer_access_token: Some(variable("STORE_API_KEY")),
+        ..Configuration::new()
+    };
 
     // The key is the same for every attempt, so the animal is added once.
     let key = uuid::Uuid::new_v4().to_string();

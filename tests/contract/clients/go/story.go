@@ -15,7 +15,7 @@ import (
 var store = petstore.NewAPIClient(petstore.NewConfiguration())
 
 func main() {
-	ctx := withKey(os.Getenv("PETSTORE_KEY"))
+	ctx := withKey(os.Getenv("STORE_API_KEY"))
 
 	pets, response, err := store.PetsAPI.ListPets(ctx).Execute()
 	show("list", response, len(pets), err)

@@ -2,9 +2,9 @@
 import { client } from "./petstore/client.gen";
 import * as api from "./petstore";
 
-const { PETSTORE_MESSAGES_URL, PETSTORE_KEY } = process.env;
+const { MESSAGES_URL, STORE_API_KEY } = process.env;
 // The client takes one address from the document, and sends every operation to it by default.
-client.setConfig({ auth: PETSTORE_KEY });
+client.setConfig({ auth: STORE_API_KEY });
 
 async function main() {
   const list = await api.listPets();
@@ -38,7 +38,7 @@ async function main() {
   const delivered = await api.deliverOrder({ path });
   console.log("deliver", delivered.response!.status, delivered.data!.status);
 
-  const message = await api.sendMessage({ baseUrl: PETSTORE_MESSAGES_URL, body: { message: "Hello" } });
+  const message = await api.sendMessage({ baseUrl: MESSAGES_URL, body: { message: "Hello" } });
   console.log("message", message.response!.status, message.data!.status);
 }
 

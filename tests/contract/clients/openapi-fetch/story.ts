@@ -2,11 +2,11 @@
 import createClient from "openapi-fetch";
 import type { paths } from "./petstore.js";
 
-const { PETSTORE_URL, PETSTORE_MESSAGES_URL, PETSTORE_KEY } = process.env;
-const client = (baseUrl?: string, key = PETSTORE_KEY) =>
+const { STORE_URL, MESSAGES_URL, STORE_API_KEY } = process.env;
+const client = (baseUrl?: string, key = STORE_API_KEY) =>
   createClient<paths>({ baseUrl, headers: { Authorization: `Bearer ${key}` } });
-const store = client(PETSTORE_URL);
-const messages = client(PETSTORE_MESSAGES_URL);
+const store = client(STORE_URL);
+const messages = client(MESSAGES_URL);
 
 const list = await store.GET("/pets");
 console.log("list", list.response.status, list.data!.length);
@@ -26,7 +26,7 @@ const got = await store.GET("/pets/{petId}", { params: { path: { petId: pet.data
 console.log("get", got.response.status, got.data!.name);
 const missing = await store.GET("/pets/{petId}", { params: { path: { petId: 404_404 } } });
 console.log("get unknown", missing.response.status, missing.error!.code);
-const unauthorized = await client(PETSTORE_URL, "pet_test_x").GET("/pets");
+const unauthorized = await client(STORE_URL, "pet_test_x").GET("/pets");
 console.log("wrong key", unauthorized.response.status, unauthorized.error!.code);
 
 const order = await store.POST("/store/orders", { body: { petId: pet.data!.id } });

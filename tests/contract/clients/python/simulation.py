@@ -14,7 +14,7 @@ from petstore.models import MessageInput, NewPet, OrderInput
 
 
 def client(url, **options):
-    return AuthenticatedClient(base_url=os.environ[url], token=os.environ["PETSTORE_KEY"], **options)
+    return AuthenticatedClient(base_url=os.environ[url], token=os.environ["STORE_API_KEY"], **options)
 
 
 def show(prefer, response, *headers):
@@ -32,7 +32,7 @@ def lost(prefer, call):
         print(prefer, type(error).__name__)
 
 
-store, messages = client("PETSTORE_URL"), client("PETSTORE_MESSAGES_URL")
+store, messages = client("STORE_URL"), client("MESSAGES_URL")
 rex, order, message = NewPet(name="Rex", category_id=3), OrderInput(pet_id=1), MessageInput(message="Hello")
 
 # Overload: wait as long as the response says, then retry.
@@ -51,7 +51,7 @@ show("error=invalid_api_key", unauthorized, "WWW-Authenticate")
 began = time.monotonic()
 show("delay=700", list_pets.sync_detailed(client=store, prefer="delay=700"))
 assert time.monotonic() - began >= 0.7
-impatient = client("PETSTORE_URL", timeout=httpx.Timeout(30, read=0.3))
+impatient = client("STORE_URL", timeout=httpx.Timeout(30, read=0.3))
 lost("delay=700", lambda: list_pets.sync_detailed(client=impatient, prefer="delay=700"))
 
 # A lost response or request: the retry with the same key adds one animal in both cases.

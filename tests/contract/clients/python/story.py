@@ -10,7 +10,7 @@ from petstore.api.store import approve_order, deliver_order, place_order
 from petstore.models import MessageInput, NewPet, OrderInput, PetStatus
 
 
-def client(url, key=os.environ["PETSTORE_KEY"]):
+def client(url, key=os.environ["STORE_API_KEY"]):
     return AuthenticatedClient(base_url=os.environ[url], token=key)
 
 
@@ -18,7 +18,7 @@ def show(step, response, value):
     print(step, int(response.status_code), value)
 
 
-store, messages = client("PETSTORE_URL"), client("PETSTORE_MESSAGES_URL")
+store, messages = client("STORE_URL"), client("MESSAGES_URL")
 
 pets = list_pets.sync_detailed(client=store)
 show("list", pets, len(pets.parsed))
@@ -39,7 +39,7 @@ got = get_pet.sync_detailed(pet.parsed.id, client=store)
 show("get", got, got.parsed.name)
 missing = get_pet.sync_detailed(404_404, client=store)
 show("get unknown", missing, missing.parsed.code)
-unauthorized = list_pets.sync_detailed(client=client("PETSTORE_URL", "pet_test_x"))
+unauthorized = list_pets.sync_detailed(client=client("STORE_URL", "pet_test_x"))
 show("wrong key", unauthorized, unauthorized.parsed.code)
 
 order = place_order.sync_detailed(client=store, body=OrderInput(pet_id=pet.parsed.id))

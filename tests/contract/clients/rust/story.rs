@@ -9,7 +9,7 @@ use petstore_client::models::{MessageInput, NewPet, OrderInput, PetStatus};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
-    let (store, messages) = (configuration("PETSTORE_URL"), configuration("PETSTORE_MESSAGES_URL"));
+    let (store, messages) = (configuration("STORE_URL"), configuration("MESSAGES_URL"));
 
     let pets = list_pets(&store, None, None, None, None).await.unwrap();
     println!("list 200 {}", pets.len());
@@ -28,7 +28,7 @@ async fn main() {
     let got = get_pet(&store, pet.id, None).await.unwrap();
     println!("get 200 {}", got.name);
     println!("get unknown {}", rejection(get_pet(&store, 404_404, None).await));
-    let wrong = Configuration { bearer_access_token: Some("pet_test_x".to_owned()), ..configuration("PETSTORE_URL") };
+    let wrong = Configuration { bearer_access_token: Some("pet_test_x".to_owned()), ..configuration("STORE_URL") };
     println!("wrong key {}", rejection(list_pets(&wrong, None, None, None, None).await));
 
     let order = place_order(&store, OrderInput::new(pet.id), None, None).await.unwrap();
@@ -47,7 +47,7 @@ fn configuration(url: &str) -> Configuration {
     let variable = |name| std::env::var(name).unwrap();
     Configuration {
         base_path: variable(url),
-        bearer_access_token: Some(variable("PETSTORE_KEY")),
+        bearer_access_token: Some(variable("STORE_API_KEY")),
         ..Configuration::new()
     }
 }
