@@ -1,8 +1,18 @@
-import { expect, inject, test } from "vitest";
+import { store, type Store } from "petstore/vitest";
+import { expect, test as base } from "vitest";
 
-test("the store has animals", async () => {
-  const { storeUrl, key } = inject("store");
-  const response = await fetch(`${storeUrl}/pets`, { headers: { Authorization: `Bearer ${key}` } });
-  const [first] = (await response.json()) as { name: string }[];
+const test = base.extend<{ store: Store }>({ store });
+
+const listAnimals = (store: Store, key = store.key) =>
+  fetch(`${store.url}/pets`, { headers: { Authorization: `Bearer ${key}` } });
+
+test("the store has animals", async ({ store }) => {
+  const [first] = (await (await listAnimals(store)).json()) as { name: string }[];
   expect(first.name).toBe("Rex");
+});
+
+test("every second request fails", async ({ store }) => {
+  const key = await store.failingKey("code=503, every=2");
+  expect((await listAnimals(store, key)).status).toBe(200);
+  expect((await listAnimals(store, key)).status).toBe(503);
 });

@@ -2,51 +2,41 @@ package shop
 
 import (
 	"encoding/json"
-	"log"
 	"net/http"
-	"os"
-	"os/exec"
 	"testing"
+
+	"shop/petstoretest"
 )
 
-var store struct{ StoreURL, MessagesURL, Key, CustomerKey string }
-
-func TestMain(m *testing.M) {
-	os.Exit(withStore(m))
-}
-
-func withStore(m *testing.M) int {
-	command := exec.Command("petstore", "ephemeral")
-	command.Stderr = os.Stderr
-	stdin, stdinErr := command.StdinPipe()
-	stdout, stdoutErr := command.StdoutPipe()
-	if stdinErr != nil || stdoutErr != nil {
-		log.Fatal(stdinErr, stdoutErr)
-	}
-	if err := command.Start(); err != nil {
-		log.Fatal(err)
-	}
-	defer command.Wait()
-	defer stdin.Close()
-	if err := json.NewDecoder(stdout).Decode(&store); err != nil {
-		log.Fatal(err)
-	}
-	return m.Run()
-}
-
-func TestStoreHasAnimals(t *testing.T) {
-	request, err := http.NewRequest("GET", store.StoreURL+"/pets", nil)
+func listAnimals(t *testing.T, store *petstoretest.Store, key string) *http.Response {
+	t.Helper()
+	request, err := http.NewRequest("GET", store.URL+"/pets", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	request.Header.Set("Authorization", "Bearer "+store.Key)
+	request.Header.Set("Authorization", "Bearer "+key)
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer response.Body.Close()
+	t.Cleanup(func() { response.Body.Close() })
+	return response
+}
+
+func TestStoreHasAnimals(t *testing.T) {
+	store := petstoretest.Start(t)
+	response := listAnimals(t, store, store.Key)
 	var animals []struct{ Name string }
 	if err := json.NewDecoder(response.Body).Decode(&animals); err != nil || animals[0].Name != "Rex" {
 		t.Fatal(response.Status, animals, err)
+	}
+}
+
+func TestEverySecondRequestFails(t *testing.T) {
+	store := petstoretest.Start(t)
+	key := store.FailingKey("code=503, every=2")
+	first, second := listAnimals(t, store, key), listAnimals(t, store, key)
+	if first.StatusCode != 200 || second.StatusCode != 503 {
+		t.Fatal(first.Status, second.Status)
 	}
 }

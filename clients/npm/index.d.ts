@@ -1,0 +1,30 @@
+/// <reference lib="esnext.disposable" />
+
+/** A staging store in a temporary folder. It ends with this process, or before at `stop`. */
+export interface Store extends AsyncDisposable {
+  /** Base URL of the store API, with `/v1`. */
+  readonly url: string;
+  /** Base URL of the messages API, with `/v1`. */
+  readonly messagesUrl: string;
+  /** URL of the operations listener. */
+  readonly opsUrl: string;
+  readonly consoleUrl: string;
+  /** API key of the staff. */
+  readonly key: string;
+  /** API key of the customer. */
+  readonly customerKey: string;
+  /** Address and password of the staff, for the console. */
+  readonly email: string;
+  readonly password: string;
+  /** Folder of the database, for commands such as `petstore orders list --data-dir`. */
+  readonly dataDir: string;
+  /** Creates an API key whose requests fail as `preferences` say, such as `"code=503, every=2"`. */
+  failingKey(preferences: string): Promise<string>;
+  /** Deletes orders and messages, and replaces all animals by the first 30. */
+  reset(): Promise<void>;
+  /** Ends the store and waits until its folder is gone. */
+  stop(): Promise<void>;
+}
+
+/** Starts `petstore ephemeral` with these options, and waits until it is ready. */
+export function startStore(...options: string[]): Promise<Store>;
