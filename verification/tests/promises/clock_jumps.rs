@@ -9,8 +9,8 @@ use petstore::domain::Timestamp;
 use petstore::domain::session::IDLE;
 use testkit::console::{PASSWORD, form};
 use testkit::{ConsoleUser, Database, Process, Random, Server, TIMEOUT, new_pet, trial, within};
+use verification::FakeClock;
 
-use crate::fake_clock::FakeClock;
 use crate::service::{NOW, Service, Setup};
 
 const HOUR: Duration = Duration::from_secs(60 * 60);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use testkit::postgres::{free_port, query, try_query};
 use testkit::{Database, PostgresServer, Response, Server, Shop, trial, within};
 
-use crate::network::Network;
+use verification::Network;
 
 #[test]
 fn stopped_database_is_503_until_it_returns() {

@@ -4,8 +4,8 @@
 use std::fs::File;
 
 use testkit::{Ended, Process, Random, trial};
+use verification::injected::{Case, FILES, Fault, hit_a_wake_up, sample};
 
-use crate::injected::{Case, FILES, Fault, hit_a_wake_up, sample};
 use crate::writing_commands::{ALL, Command, Place, Snapshot};
 
 /// Number of faults in each command of a short run.

@@ -8,8 +8,7 @@ use testkit::{
     Database, FREE_PORTS, Random, Request, Response, Server, Shop, Signal, TIMEOUT, new_message, trial, within,
 };
 use verification::Ledger;
-
-use crate::injected::{Calls, Case, FILES, Fault, SOCKETS, hit_a_wake_up, sample};
+use verification::injected::{Calls, Case, FILES, Fault, SOCKETS, hit_a_wake_up, sample};
 
 /// Number of faults in each service of a short run.
 const SHORT: usize = 4;

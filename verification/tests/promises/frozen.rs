@@ -7,9 +7,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use testkit::{Database, Killed, Process, Request, Shop, TIMEOUT, trial, within};
+use verification::trace::attach;
 
 use crate::blocked::{Service, health_limit, stop_limit};
-use crate::trace::attach;
 
 /// Processors that a process may use. With a single one, its workers are a runtime of another kind.
 const PROCESSORS: [&str; 2] = ["0", "0,1"];

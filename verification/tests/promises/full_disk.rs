@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use testkit::{Random, TIMEOUT, trial, within};
 use verification::writers::Mix;
-use verification::{Ledger, Writers};
-
-use crate::small_disk::SmallDisk;
+use verification::{Ledger, SmallDisk, Writers};
 
 /// The disk counts as full after this many consecutive rejected writes. A single small write may still find space.
 const IN_A_ROW: u32 = 10;

@@ -6,8 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use testkit::{Database, PostgresServer, TIMEOUT, within};
+use verification::Network;
 
-use crate::network::Network;
 use crate::one_server::both;
 
 /// Time after which reads must have ended: `wal_sender_timeout`, which is 1 s here, the interval of petstore's checks and

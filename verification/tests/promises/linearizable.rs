@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use testkit::postgres::{query, sessions};
 use testkit::{Connection, Database, PostgresServer, Random, Request, Server, TIMEOUT, trial, within};
+use verification::PostgresPair;
 
 use crate::animal_clients::{Client, Run, Subject};
 use crate::animal_model::{Animal, ApiKey, KeyOperation, Operation};
 use crate::linearizability::{Event, UNKNOWN, is_linearizable};
-use crate::postgres_pair::PostgresPair;
 
 /// Clients and animals in a round. An animal gets about twenty operations.
 const CLIENTS: usize = 8;

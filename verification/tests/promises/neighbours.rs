@@ -16,9 +16,9 @@ use rustix::io::ioctl_fionread;
 use tempfile::TempDir;
 use testkit::postgres::query;
 use testkit::{Certificate, Database, Endpoint, PostgresServer, Process, Shop, Signal, TIMEOUT, within};
+use verification::Network;
 
 use crate::blocked::Service;
-use crate::network::Network;
 
 /// Starts a process beside a blocked neighbour.
 type Start = fn() -> Service;

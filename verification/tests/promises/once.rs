@@ -5,8 +5,8 @@ use std::thread;
 use std::time::Duration;
 
 use testkit::{Response, Server, Shop, Stop, trial};
+use verification::FakeClock;
 
-use crate::fake_clock::FakeClock;
 use crate::keyed::{Operation, assert_effects_are_single, effects};
 
 /// Number of concurrent requests with one key.

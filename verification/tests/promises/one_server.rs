@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use testkit::postgres::{query, sessions};
 use testkit::{Database, PostgresServer, Server, eventually, trial, within};
 
-use crate::network::Network;
+use verification::Network;
 
 /// Maximum time until the process uses its server again.
 const RETURN: Duration = Duration::from_secs(10);

@@ -6,11 +6,10 @@ use std::path::Path;
 use std::process::Stdio;
 
 use testkit::{Database, Random, TIMEOUT, trial, within};
+use verification::trace::{self, Call, Disk};
+use verification::volume::Volume;
 use verification::writers::Mix;
 use verification::{Ledger, Writers};
-
-use crate::trace::{self, Call, Disk};
-use crate::volume::Volume;
 
 /// Images per recording.
 const IMAGES: u32 = 40;

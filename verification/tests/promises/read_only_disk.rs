@@ -6,11 +6,9 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use testkit::{Database, Random, Server, Shop, TIMEOUT, trial, within};
+use verification::trace::attach;
 use verification::writers::Mix;
-use verification::{Ledger, Writers};
-
-use crate::small_disk::SmallDisk;
-use crate::trace::attach;
+use verification::{Ledger, SmallDisk, Writers};
 
 #[test]
 fn read_only_disk_serves_reads() {

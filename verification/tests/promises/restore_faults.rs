@@ -9,7 +9,7 @@ use petstore::store::sqlite::{Options, Sqlite};
 use rusqlite::Connection;
 use testkit::{Database, Random, succeed, trial};
 
-use crate::injected::{Calls, Fault, KILL};
+use verification::injected::{Calls, Fault, KILL};
 
 /// System calls that change files and folders.
 const CALLS: Calls = Calls {

@@ -5,9 +5,9 @@ use std::thread;
 use std::time::Duration;
 
 use testkit::{Database, PostgresServer, Random, Server, Shop, Stop, within};
+use verification::Network;
 
 use crate::keyed::{Operation, assert_effects_are_single, effects};
-use crate::network::Network;
 
 const CLIENTS: usize = 8;
 

@@ -12,8 +12,8 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use testkit::{Certificate, Connection, Database, Random, Request, Signal, TIMEOUT, new_pet, succeed, trial, within};
+use verification::PostgresPair;
 
-use crate::postgres_pair::PostgresPair;
 use crate::soak_judge::{Growth, Sample, growth, table};
 use crate::soak_load::Traffic;
 use crate::soak_service::{Instance, wait_until_presented};

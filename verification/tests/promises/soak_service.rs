@@ -9,9 +9,9 @@ use std::time::Instant;
 
 use testkit::postgres::free_port;
 use testkit::{Certificate, Database, Process, Request, TIMEOUT, within};
+use verification::FakeClock;
 use verification::load::percentile;
 
-use crate::fake_clock::FakeClock;
 use crate::soak_judge::Sample;
 use crate::soak_load::Traffic;
 

@@ -6,11 +6,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use testkit::{Database, Random, Request, Server, Stop, TIMEOUT, trial};
+use verification::trace::{self, Disk};
 use verification::writers::Mix;
 use verification::{Ledger, Writers};
 
 use crate::sync_order;
-use crate::trace::{self, Disk};
 
 /// Large messages cause a checkpoint soon.
 const LARGE: Mix = Mix { clients: 16, messages_one_in: 1, length: 10_000, keyed: false };

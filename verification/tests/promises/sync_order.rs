@@ -4,10 +4,9 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use testkit::{Database, TIMEOUT, trial, within};
+use verification::trace::{self, Call, Disk};
 use verification::writers::Mix;
 use verification::{Ledger, Writers};
-
-use crate::trace::{self, Call, Disk};
 
 /// Maximum number of responses in a trace, which is kept in memory.
 const AT_ONCE: u32 = 1_000;

@@ -9,6 +9,7 @@ pub struct FakeClock {
     folder: tempfile::TempDir,
 }
 
+#[expect(clippy::new_without_default, reason = "a file is made on disk, which `default` does not suggest")]
 impl FakeClock {
     /// A clock that shows the real time.
     pub fn new() -> Self {

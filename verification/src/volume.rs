@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::sectors::{put, tear};
 use testkit::Random;
-use verification::sectors::{put, tear};
 
 use crate::trace::Call;
 

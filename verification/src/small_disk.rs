@@ -16,6 +16,7 @@ pub struct SmallDisk {
     keeper: Keeper,
 }
 
+#[expect(clippy::new_without_default, reason = "a disk is mounted, which `default` does not suggest")]
 impl SmallDisk {
     pub fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
