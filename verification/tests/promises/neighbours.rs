@@ -15,6 +15,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, fcntl_getfl, fcntl_setfl, mknodat}
 use rustix::io::ioctl_fionread;
 use tempfile::TempDir;
 use testkit::postgres::query;
+use testkit::relayed::SECRET;
 use testkit::{Certificate, Database, Endpoint, PostgresServer, Process, Shop, Signal, TIMEOUT, within};
 use verification::Network;
 
@@ -155,7 +156,7 @@ fn name_of_receiver() -> Service {
 fn relay_to(url: &str) -> (TempDir, String) {
     let folder = tempfile::tempdir().unwrap();
     let secrets = folder.path().join("secrets");
-    fs::write(&secrets, "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap();
+    fs::write(&secrets, SECRET).unwrap();
     (folder, format!("--relay {url} --relay-secret-file {}", secrets.display()))
 }
 

@@ -110,24 +110,6 @@ fn retry_after_in_a_large_or_folded_head_is_honoured() {
 }
 
 #[test]
-fn acknowledgement_does_not_wait_for_the_body() {
-    let hooked = RelayedShop::on_sqlite();
-    let endpoint = Endpoint::start(|_, out| {
-        out.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{")?;
-        out.flush()?;
-        thread::sleep(TIMEOUT);
-        Ok(())
-    });
-    let server = hooked.serve(&endpoint);
-
-    hooked.shop.send_numbered(&server, "message", 3);
-
-    within(TIMEOUT, "relaying", || hooked.waiting() == 0);
-    assert_eq!(server.metric("petstore_relay_failures_total"), 0.0);
-    server.end_by(Signal::TERM);
-}
-
-#[test]
 fn endless_interim_responses_end_with_the_time_limit() {
     let hooked = RelayedShop::on_sqlite();
     let endpoint = Endpoint::start(|_, out| {

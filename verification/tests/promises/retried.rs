@@ -4,13 +4,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use testkit::{Database, PostgresServer, Random, Server, Shop, Stop, within};
+use testkit::{Database, PostgresServer, Random, Shop, Stop, within};
 use verification::Network;
 
 use crate::keyed::{Operation, assert_effects_are_single, effects};
 
 const CLIENTS: usize = 8;
 
+/// Clients send requests while the network is silent again and again, and repeat each one until it is settled.
 #[test]
 fn retry_settles_requests_lost_by_the_network() {
     let network = Network::to(PostgresServer::shared().port());
@@ -18,49 +19,15 @@ fn retry_settles_requests_lost_by_the_network() {
     let shop = Shop::on(Database::url(&url));
     let service = Database::url(network.url(&url)).with_default_timeout().serve();
     let mut random = Random::from_seed();
-    assert_retries_settle(&shop, &service, |_| {
-        for _ in 0..2 {
-            random.sleep(0..100);
-            network.silence(true);
-            // Longer than the timeout of any operation.
-            random.sleep(2_000..2_500);
-            network.silence(false);
-            thread::sleep(Duration::from_millis(500));
-        }
-    });
-}
-
-#[test]
-fn retry_settles_requests_lost_by_a_database_crash() {
-    let server = PostgresServer::start();
-    let shop = Shop::on(Database::url(server.database()));
-    let service = shop.database.serve();
-    let mut random = Random::from_seed();
-    assert_retries_settle(&shop, &service, |unavailable| {
-        // A crash between two requests loses none.
-        for crashes in 0..20 {
-            if crashes >= 2 && unavailable.load(Ordering::Relaxed) >= 2 {
-                break;
-            }
-            random.sleep(300..400);
-            server.control(&["stop", "-m", "immediate"]);
-            server.control(&["start"]);
-        }
-    });
-}
-
-/// Clients send requests while `fault` happens, and repeat each one until it is settled. `fault` gets the number of those
-/// that got 503.
-fn assert_retries_settle(shop: &Shop, service: &Server, fault: impl FnOnce(&AtomicU32)) {
     let (stop, unavailable) = (Stop::new(), AtomicU32::new(0));
     let work = |client: usize| {
         let (operation, key) = (Operation::of(client), &shop.key);
         let mut sent = 0;
         while !stop.is_requested() {
             let once = format!("{client}-{sent}");
-            let text = operation.text(service, key, &once);
-            let first = operation.send(service, key, &once, &text);
-            let settled = operation.send_until_settled(service, key, &once, &text);
+            let text = operation.text(&service, key, &once);
+            let first = operation.send(&service, key, &once, &text);
+            let settled = operation.send_until_settled(&service, key, &once, &text);
             assert_eq!(settled.status(), operation.status(), "{settled:?}");
             if first.status() == 503 {
                 unavailable.fetch_add(1, Ordering::Relaxed);
@@ -74,7 +41,14 @@ fn assert_retries_settle(shop: &Shop, service: &Server, fault: impl FnOnce(&Atom
     let counts: Vec<usize> = thread::scope(|scope| {
         let (work, stop_on_drop) = (&work, stop.on_drop());
         let clients: Vec<_> = (0..CLIENTS).map(|client| scope.spawn(move || work(client))).collect();
-        fault(&unavailable);
+        for _ in 0..2 {
+            random.sleep(0..100);
+            network.silence(true);
+            // Longer than the timeout of any operation.
+            random.sleep(2_000..2_500);
+            network.silence(false);
+            thread::sleep(Duration::from_millis(500));
+        }
         drop(stop_on_drop);
         clients.into_iter().map(|client| client.join().unwrap()).collect()
     });

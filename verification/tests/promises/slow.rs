@@ -13,8 +13,6 @@ use tokio::time::timeout;
 use verification::Load;
 use verification::load::percentile;
 
-use crate::service::{Service, Setup};
-
 /// The behaviour of a slow client.
 #[derive(Clone, Copy, Debug)]
 enum Behaviour {
@@ -41,28 +39,6 @@ impl Behaviour {
 
 /// Maximum bytes of responses in the kernel per connection: the service's limit, and the packets in flight.
 const MOST_UNSENT: u64 = 128 * 1024 + 128 * 1024;
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn slow_clients_are_disconnected_in_time() {
-    let mut setup = Setup::default();
-    let short = Duration::from_secs(3);
-    (setup.limits.head, setup.limits.request, setup.limits.idle, setup.limits.answer) = (short, short, short, short);
-    let limits = setup.limits;
-    let service = Service::start_with(setup).await;
-    create_long_names(service.store_address, &service.key);
-    let slow = tokio::spawn(slow(service.store_address, service.key.clone(), 100, limits));
-    let mut unsent = Vec::new();
-    while !slow.is_finished() {
-        assert_eq!(service.get("/v1/pets?limit=1").await.status(), 200, "others are served");
-        unsent.extend(unsent_bytes(service.store_address.port()));
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    // Less than one response would mean that no client left one unread.
-    let most = unsent.into_iter().max().unwrap_or(0);
-    assert!((50_000..=MOST_UNSENT).contains(&most), "{most} bytes of unread responses");
-    // Control: `behave` fails if a client is disconnected before its limit.
-    slow.await.unwrap();
-}
 
 /// Buffers do not keep the size of the largest response of a connection.
 #[test]

@@ -269,23 +269,3 @@ async fn every_key_of_a_batch_gets_its_own_grant() {
         assert_eq!(grant.map(|grant| grant.id), ids.get(&hash).copied());
     }
 }
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn shared_read_is_never_older_than_its_request() {
-    let (store, _) = open().await;
-    let busy = [(); 16].map(|()| {
-        spawn(&store, |store| async move {
-            loop {
-                list(&store, 100, 0).await;
-                _ = store.find_pet(1).await.unwrap();
-            }
-        })
-    });
-    for n in 1..=100 {
-        // Other tasks read it all the time, and it is visible as soon as it exists.
-        assert_eq!(create(Arc::clone(&store), "Rex".into()).await.unwrap(), n);
-        assert_eq!(list(&store, 100, 0).await.len() as i64, n);
-        assert!(store.find_pet(n).await.unwrap().is_some());
-    }
-    busy.iter().for_each(tokio::task::JoinHandle::abort);
-}
