@@ -7,7 +7,7 @@ use axum::http::{HeaderMap, Method};
 
 use super::admission::keys::{Authentication, KeyHolder};
 use super::admission::rate_limit::Quota;
-use super::client_address::Arrival;
+use super::client_address::Peer;
 use super::error::{ApiError, Code};
 use super::operations::{Operation, Permission};
 use super::prefer::delivery::Simulated;
@@ -18,14 +18,14 @@ use crate::domain::{AccountId, KeyId, Role};
 /// The caller of an operation, as far as it is known. The log and the headers of the response need it.
 #[derive(Debug)]
 pub struct Caller<'r> {
-    pub arrival: &'r Arrival,
+    pub peer: &'r Peer,
     /// `None` before the API key is found to be valid.
     pub account: Option<AccountId>,
     pub role: Role,
     /// The valid API key. `None` before it is found to be valid, and for users of the console.
     pub key: Option<KeyId>,
     /// The holder of a key that is revoked or has expired. The caller is rejected.
-    pub ended_key: Option<KeyHolder>,
+    pub inactive_key: Option<KeyHolder>,
     /// `None` without a rate limit.
     pub quota: Option<Quota>,
     /// True if the key may only read.
@@ -39,13 +39,13 @@ pub struct Caller<'r> {
 }
 
 impl<'r> Caller<'r> {
-    pub const fn unknown(arrival: &'r Arrival) -> Self {
+    pub const fn unknown(peer: &'r Peer) -> Self {
         Self {
-            arrival,
+            peer,
             account: None,
             role: Role::Customer,
             key: None,
-            ended_key: None,
+            inactive_key: None,
             quota: None,
             is_read_only: false,
             preferences: None,
@@ -55,8 +55,8 @@ impl<'r> Caller<'r> {
     }
 
     /// A user signed in to the console.
-    pub fn signed_in(account: AccountId, role: Role, arrival: &'r Arrival) -> Self {
-        Self { account: Some(account), role, ..Self::unknown(arrival) }
+    pub fn signed_in(account: AccountId, role: Role, peer: &'r Peer) -> Self {
+        Self { account: Some(account), role, ..Self::unknown(peer) }
     }
 
     /// Finds the caller of a path without an operation for it, where no credential is needed.
@@ -89,7 +89,7 @@ impl<'r> Caller<'r> {
         Ok(account)
     }
 
-    /// Finds the account of an API key. Remembers the holder of an ended key, which is rejected.
+    /// Finds the account of an API key. Remembers the holder of an inactive key, which is rejected.
     async fn find_holder(&mut self, api: &Api, key: &[u8]) -> Result<AccountId, ApiError> {
         match api.api_keys.authenticate(key).await? {
             Authentication::Valid(key) => {
@@ -98,8 +98,8 @@ impl<'r> Caller<'r> {
                 self.preferences.clone_from(&key.preferences);
                 Ok(key.grant.account)
             }
-            Authentication::Ended(holder) => {
-                self.ended_key = Some(holder);
+            Authentication::Inactive(holder) => {
+                self.inactive_key = Some(holder);
                 Err(invalid())
             }
             Authentication::Unknown => Err(invalid()),

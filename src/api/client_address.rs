@@ -14,12 +14,12 @@ const X_FORWARDED_FOR: &str = "x-forwarded-for";
 
 /// The peer that a request came from, and the request's id. An extension of requests for pages.
 #[derive(Clone, Debug)]
-pub struct Arrival {
-    pub peer: IpAddr,
+pub struct Peer {
+    pub address: IpAddr,
     pub request_id: HeaderValue,
 }
 
-impl Arrival {
+impl Peer {
     /// Returns the actor of a change that an account requests. A key in the request's id, which the client chose, is hidden.
     pub fn actor(&self, account: Email, client_address: IpAddr, at: Timestamp) -> Actor {
         let request_id = String::from_utf8_lossy(&without_keys(self.request_id.as_bytes())).into_owned();

@@ -50,16 +50,16 @@ impl Operation {
     ) -> Result<Response, ApiError> {
         let mut check = async || Call::check(self, api, head, body, caller).await;
         match self {
-            GetPet if self.is_removed(api.clock.recent()) => Err(deprecation::removed()),
+            GetPet if self.is_removed(api.clock.coarse_now()) => Err(deprecation::removed()),
             ListPets => pets::list(&check().await?).await,
             CreatePet => pets::create(&check().await?).await,
             GetPet => pets::get(&check().await?).await,
             ListOrders => orders::list(&check().await?).await,
             PlaceOrder => orders::place(&check().await?).await,
             GetOrder => Box::pin(orders::get(&check().await?)).await,
-            ApproveOrder => Box::pin(orders::change(&check().await?, caller.arrival, Transition::Approve)).await,
-            DeliverOrder => Box::pin(orders::change(&check().await?, caller.arrival, Transition::Deliver)).await,
-            CancelOrder => Box::pin(orders::change(&check().await?, caller.arrival, Transition::Cancel)).await,
+            ApproveOrder => Box::pin(orders::change(&check().await?, caller.peer, Transition::Approve)).await,
+            DeliverOrder => Box::pin(orders::change(&check().await?, caller.peer, Transition::Deliver)).await,
+            CancelOrder => Box::pin(orders::change(&check().await?, caller.peer, Transition::Cancel)).await,
             SendMessage => messages::send(&check().await?).await,
             ListMessages => Box::pin(messages::list(&check().await?)).await,
             GetLiveness => Ok(health::live()),
@@ -76,7 +76,7 @@ impl Operation {
 
     /// Responds to a method that no operation at this operation's path has: 405, or 404 if all of them are removed.
     pub fn answer_other_method(self, api: &Api) -> Response {
-        let now = api.clock.recent();
+        let now = api.clock.coarse_now();
         let here = self.at_same_path().filter(|operation| !operation.is_removed(now));
         let methods: Vec<_> = here.flat_map(Self::methods).map(Method::as_str).collect();
         if methods.is_empty() {

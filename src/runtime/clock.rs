@@ -65,7 +65,7 @@ impl Clock {
     }
 
     /// Returns the wall time as of the system's last tick, at most 10 ms ago, for a quarter of the cost.
-    pub fn recent(&self) -> Timestamp {
+    pub fn coarse_now(&self) -> Timestamp {
         self.read(ClockId::RealtimeCoarse)
     }
 

@@ -56,11 +56,11 @@ const LIMITS: &str = r#"
     write-ahead log during a backup | 512 MiB → the backup fails |
         store/sqlite/backup.rs | LONGEST_LOG: u64 = 512 << 20;
     waiting log lines | 4 MiB → dropped | telemetry/log/stderr.rs | QUEUE_BYTES: usize = 4 * 1024 * 1024;
-    cached API keys | 100,000 | api/admission/keys.rs | REMEMBERED: usize = 100_000;
+    cached API keys | 100,000 | api/admission/keys.rs | CACHED: usize = 100_000;
     cached pages on SQLite | 8 MiB | api/cache/pages.rs | CAPACITY: u64 = 8 << 20;
     cache of SQLite for writes | 8 MiB | store/sqlite/open.rs | "cache_size", -8_192
     cache of each reader of SQLite, one more than cores | 16 MiB | store/sqlite/readers.rs | "cache_size", -16_384
-    listed requests of an account | 100, of ended keys 20 | api/recorder/recent.rs | REQUESTS: usize = 100;
+    listed requests of an account | 100, of inactive keys 20 | api/recorder/recent.rs | REQUESTS: usize = 100;
     memory of listed requests | 1 MiB per account | api/recorder/recent.rs | OF_ACCOUNT: usize = 1024 * 1024;
     memory of all listed requests | 16 MiB | api/recorder/recent.rs | OF_ALL: usize = 16 * 1024 * 1024;
     keys whose simulated requests are counted | 10,000 | api/prefer/request_numbers.rs | COUNTERS: usize = 10_000;

@@ -260,7 +260,7 @@ async fn forms_of_the_console_are_not_listed() {
 }
 
 #[test]
-fn requests_with_ended_keys_are_listed_apart_without_bodies() {
+fn requests_with_inactive_keys_are_listed_apart_without_bodies() {
     Service::on_every_database(async |service| {
         let mut ada = ConsoleUser::signed_in(service, ADA).await;
         let revoked = ada.key("old").await;
@@ -284,7 +284,7 @@ fn requests_with_ended_keys_are_listed_apart_without_bodies() {
         let (_, expired) = service.another_key(Some(NOW)).await;
         assert_eq!(service.request("GET", "/v1/pets").key(&expired).send().await.status(), 401);
         let kept = service.api.account_requests.of(service.account);
-        assert!(kept.len() == 1 && kept[0].sender.is_key_ended, "{kept:?}");
+        assert!(kept.len() == 1 && kept[0].owner.is_key_inactive, "{kept:?}");
     });
 }
 

@@ -20,7 +20,7 @@ use crate::store::{self, Store};
 use crate::telemetry::metrics::Counter;
 
 /// Maximum number of cached keys.
-const REMEMBERED: usize = 100_000;
+const CACHED: usize = 100_000;
 
 /// Interval of checks for keys changed by other processes. A revocation takes effect within a second.
 const WATCH: Duration = Duration::from_millis(250);
@@ -32,7 +32,7 @@ const FLUSH: Duration = Duration::from_secs(5);
 pub struct ApiKeyCache {
     store: Arc<Store>,
     clock: Clock,
-    remembered: Cache<KeyHash, Arc<Remembered>, UnitWeighter, RandomState>,
+    cached: Cache<KeyHash, Arc<CachedKey>, UnitWeighter, RandomState>,
     /// Grows with every change of any key. Entries of earlier generations are outdated.
     generation: AtomicU64,
     counts: Counts,
@@ -52,9 +52,9 @@ pub struct KeyHolder {
 /// The result of authenticating a key. Only a valid one is accepted.
 #[derive(Debug)]
 pub enum Authentication {
-    Valid(Arc<Remembered>),
+    Valid(Arc<CachedKey>),
     /// The key is revoked or has expired.
-    Ended(KeyHolder),
+    Inactive(KeyHolder),
     /// The key is malformed, unknown, of a deleted account or of the other deployment.
     Unknown,
 }
@@ -72,7 +72,7 @@ pub struct Counts {
 
 /// A key that was looked up.
 #[derive(Debug)]
-pub struct Remembered {
+pub struct CachedKey {
     pub grant: KeyGrant,
     pub preferences: Option<Arc<Preferences>>,
     generation: u64,
@@ -86,16 +86,16 @@ impl ApiKeyCache {
         Self {
             store,
             clock,
-            remembered: Cache::with(
-                REMEMBERED,
-                REMEMBERED as u64,
+            cached: Cache::with(
+                CACHED,
+                CACHED as u64,
                 UnitWeighter,
                 RandomState::default(),
                 DefaultLifecycle::default(),
             ),
             generation: AtomicU64::new(0),
             counts: Counts::default(),
-            requests: Cache::new(REMEMBERED),
+            requests: Cache::new(CACHED),
             used: Mutex::default(),
         }
     }
@@ -110,10 +110,10 @@ impl ApiKeyCache {
             return Ok(Authentication::Unknown);
         };
         let generation = self.generation.load(Ordering::Acquire);
-        let remembered = match self.remembered.get(&hash) {
-            Some(remembered) if remembered.generation == generation => {
+        let cached = match self.cached.get(&hash) {
+            Some(cached) if cached.generation == generation => {
                 self.counts.remembered.increment();
-                remembered
+                cached
             }
             _ => {
                 self.counts.looked_up.increment();
@@ -121,28 +121,30 @@ impl ApiKeyCache {
                     Some(grant) if !grant.is_revoked => grant,
                     found => {
                         self.counts.unknown.increment();
-                        return Ok(found.map_or(Authentication::Unknown, |grant| Authentication::Ended(holder(&grant))));
+                        return Ok(
+                            found.map_or(Authentication::Unknown, |grant| Authentication::Inactive(holder(&grant)))
+                        );
                     }
                 };
                 let last_used = AtomicI64::new(grant.last_used_at.map_or(i64::MIN, Timestamp::as_milliseconds));
                 let Ok(requests) = self.requests.get_or_insert_with(&grant.id, || Ok::<_, Infallible>(Arc::default()));
                 let preferences = grant.prefer.as_deref().map(|stored| Preferences::of_key(stored, self.clock.now()));
                 let preferences = preferences.map(Arc::new);
-                let remembered = Arc::new(Remembered { grant, preferences, generation, last_used, requests });
-                self.remembered.insert(hash, Arc::clone(&remembered));
-                remembered
+                let cached = Arc::new(CachedKey { grant, preferences, generation, last_used, requests });
+                self.cached.insert(hash, Arc::clone(&cached));
+                cached
             }
         };
-        if remembered.grant.expires_at.is_some_and(|expiry| expiry <= self.clock.steady()) {
-            return Ok(Authentication::Ended(holder(&remembered.grant)));
+        if cached.grant.expires_at.is_some_and(|expiry| expiry <= self.clock.steady()) {
+            return Ok(Authentication::Inactive(holder(&cached.grant)));
         }
-        remembered.requests.increment();
-        let minute = self.clock.recent().to_the_minute();
-        if remembered.last_used.load(Ordering::Relaxed) < minute.as_milliseconds() {
-            remembered.last_used.store(minute.as_milliseconds(), Ordering::Relaxed);
-            self.used.lock().insert(remembered.grant.id, minute);
+        cached.requests.increment();
+        let minute = self.clock.coarse_now().to_the_minute();
+        if cached.last_used.load(Ordering::Relaxed) < minute.as_milliseconds() {
+            cached.last_used.store(minute.as_milliseconds(), Ordering::Relaxed);
+            self.used.lock().insert(cached.grant.id, minute);
         }
-        Ok(Authentication::Valid(remembered))
+        Ok(Authentication::Valid(cached))
     }
 
     /// Returns the number of requests with a key to this process since its start. Counts only requests while the key was

@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use crate::api::cache::pages::{self, List};
 use crate::api::call::Call;
 use crate::api::caller;
-use crate::api::client_address::{Arrival, client_address};
+use crate::api::client_address::{Peer, client_address};
 use crate::api::error::{ApiError, Code};
 use crate::api::input::fields::{Fields, NEW_ORDER};
 use crate::api::input::idempotency;
@@ -98,7 +98,7 @@ impl From<PlaceOrderError> for ApiError {
 }
 
 /// Handles `approveOrder`, `deliverOrder` and `cancelOrder`. They need no body, but accept an object.
-pub async fn change(call: &Call<'_>, arrival: &Arrival, transition: Transition) -> Result<Response, ApiError> {
+pub async fn change(call: &Call<'_>, peer: &Peer, transition: Transition) -> Result<Response, ApiError> {
     if !call.body.is_empty() {
         Fields::parse(&call.body, [])?;
     }
@@ -106,7 +106,7 @@ pub async fn change(call: &Call<'_>, arrival: &Arrival, transition: Transition) 
     let order = call.id().ok_or_else(order_not_found)?;
     let by = match call.customer() {
         Some(customer) => OrderClerk::Customer(customer),
-        None => OrderClerk::Staff(call.account, Box::new(actor(call, arrival).await?)),
+        None => OrderClerk::Staff(call.account, Box::new(actor(call, peer).await?)),
     };
     let change = OrderTransition { by, order, transition, now: call.api.clock.now() };
     let outcome = call.api.store.transition_order(change, key).await?;
@@ -118,12 +118,12 @@ pub async fn change(call: &Call<'_>, arrival: &Arrival, transition: Transition) 
 }
 
 /// Returns the caller for the audit, which records steps of another account's order.
-async fn actor(call: &Call<'_>, arrival: &Arrival) -> Result<Actor, ApiError> {
+async fn actor(call: &Call<'_>, peer: &Peer) -> Result<Actor, ApiError> {
     let api = call.api;
     // Without an account, the key is not valid any more.
     let email = api.store.find_email(call.account).await?.ok_or_else(caller::invalid)?;
-    let client = client_address(arrival.peer, &call.head.headers, &api.trusted_proxies);
-    Ok(arrival.actor(email, client, api.clock.now()))
+    let client = client_address(peer.address, &call.head.headers, &api.trusted_proxies);
+    Ok(peer.actor(email, client, api.clock.now()))
 }
 
 /// The 200 response for an order after its transition.

@@ -14,9 +14,9 @@ use crate::store::Store;
 /// Maximum number of an account's requests.
 const REQUESTS: usize = 100;
 
-/// Maximum number of requests with an ended key. They have a list of their own, so that a program with an old key does not
+/// Maximum number of requests with an inactive key. They have a list of their own, so that a program with an old key does not
 /// replace the requests of others.
-const WITH_ENDED_KEY: usize = 20;
+const WITH_INACTIVE_KEY: usize = 20;
 
 /// Maximum size of an account's requests in bytes, and of all requests.
 const OF_ACCOUNT: usize = 1024 * 1024;
@@ -49,7 +49,7 @@ struct Lists {
 #[derive(Debug, Default)]
 struct OfAccount {
     requests: VecDeque<u64>,
-    with_ended_key: VecDeque<u64>,
+    with_inactive_key: VecDeque<u64>,
     size: usize,
 }
 
@@ -70,9 +70,9 @@ impl AccountRequests {
         let mut lists = self.lists.lock();
         request.id = lists.next;
         lists.next += 1;
-        let (account, is_ended, size) = (request.sender.account, request.sender.is_key_ended, size(&request));
+        let (account, is_inactive, size) = (request.owner.account, request.owner.is_key_inactive, size(&request));
         let of = lists.accounts.entry(account).or_default();
-        of.list(is_ended).push_back(request.id);
+        of.list(is_inactive).push_back(request.id);
         of.size += size;
         lists.size += size;
         let request = Arc::new(request);
@@ -87,14 +87,14 @@ impl AccountRequests {
     pub fn of(&self, account: AccountId) -> Vec<Arc<RecordedRequest>> {
         let lists = self.lists.lock();
         let Some(of) = lists.accounts.get(&account) else { return Vec::new() };
-        let mut ids: Vec<_> = of.requests.iter().chain(&of.with_ended_key).collect();
+        let mut ids: Vec<_> = of.requests.iter().chain(&of.with_inactive_key).collect();
         ids.sort_unstable();
         ids.into_iter().rev().filter_map(|id| lists.requests.get(id).cloned()).collect()
     }
 
     /// Returns a request of the account. `None` if it is another account's, or no longer kept.
     pub fn find(&self, account: AccountId, id: u64) -> Option<Arc<RecordedRequest>> {
-        self.lists.lock().requests.get(&id).filter(|request| request.sender.account == account).cloned()
+        self.lists.lock().requests.get(&id).filter(|request| request.owner.account == account).cloned()
     }
 
     /// Deletes the requests of an account.
@@ -102,7 +102,7 @@ impl AccountRequests {
         let mut lists = self.lists.lock();
         let Some(of) = lists.accounts.remove(&account) else { return };
         lists.size -= of.size;
-        for id in of.requests.iter().chain(&of.with_ended_key) {
+        for id in of.requests.iter().chain(&of.with_inactive_key) {
             lists.requests.remove(id);
         }
     }
@@ -128,8 +128,8 @@ impl Lists {
         let of = self.accounts.get(&account)?;
         if of.requests.len() > REQUESTS {
             of.requests.front().copied()
-        } else if of.with_ended_key.len() > WITH_ENDED_KEY {
-            of.with_ended_key.front().copied()
+        } else if of.with_inactive_key.len() > WITH_INACTIVE_KEY {
+            of.with_inactive_key.front().copied()
         } else if of.size > OF_ACCOUNT {
             of.oldest()
         } else {
@@ -140,23 +140,23 @@ impl Lists {
     /// Removes the oldest request of a list.
     fn remove(&mut self, id: u64) {
         let request = self.requests.remove(&id).expect("listed requests are kept");
-        let of = self.accounts.get_mut(&request.sender.account).expect("requests are listed");
-        of.list(request.sender.is_key_ended).pop_front();
+        let of = self.accounts.get_mut(&request.owner.account).expect("requests are listed");
+        of.list(request.owner.is_key_inactive).pop_front();
         of.size -= size(&request);
         self.size -= size(&request);
         if of.oldest().is_none() {
-            self.accounts.remove(&request.sender.account);
+            self.accounts.remove(&request.owner.account);
         }
     }
 }
 
 impl OfAccount {
-    const fn list(&mut self, is_key_ended: bool) -> &mut VecDeque<u64> {
-        if is_key_ended { &mut self.with_ended_key } else { &mut self.requests }
+    const fn list(&mut self, is_key_inactive: bool) -> &mut VecDeque<u64> {
+        if is_key_inactive { &mut self.with_inactive_key } else { &mut self.requests }
     }
 
     fn oldest(&self) -> Option<u64> {
-        self.requests.front().into_iter().chain(self.with_ended_key.front()).min().copied()
+        self.requests.front().into_iter().chain(self.with_inactive_key.front()).min().copied()
     }
 }
 
@@ -168,7 +168,7 @@ fn size(request: &RecordedRequest) -> usize {
 mod tests {
     use std::sync::OnceLock;
 
-    use super::super::record::{Exchange, SHOWN, Sender, Text};
+    use super::super::record::{Exchange, KeyOwner, RedactedText, SHOWN};
     use super::*;
     use crate::config::Listener;
     use crate::domain::{KeyId, Timestamp};
@@ -176,28 +176,28 @@ mod tests {
     /// A request whose heads and bodies have these sizes.
     fn request(account: i64, sizes: [usize; 4]) -> RecordedRequest {
         let [request_head, response_head, request_body, response_body] =
-            sizes.map(|size| Text { text: "x".repeat(size).into(), is_cut: false });
+            sizes.map(|size| RedactedText { text: "x".repeat(size).into(), is_cut: false });
         RecordedRequest {
             id: 0,
-            sender: Sender { account: AccountId(account), key: KeyId(1), is_key_ended: false },
+            owner: KeyOwner { account: AccountId(account), key: KeyId(1), is_key_inactive: false },
             at: Timestamp::from_milliseconds(0),
             took: Duration::ZERO,
             listener: Listener::Store,
             operation: None,
-            line: Text::default(),
+            line: RedactedText::default(),
             status: Some(200),
             loss: OnceLock::new(),
             error: None,
-            request_id: Text::default(),
+            request_id: RedactedText::default(),
             simulated: None,
             is_replayed: false,
             exchange: Some(Exchange { request_head, response_head, bodies: Some([request_body, response_body]) }),
         }
     }
 
-    fn with_ended_key(account: i64, sizes: [usize; 4]) -> RecordedRequest {
+    fn with_inactive_key(account: i64, sizes: [usize; 4]) -> RecordedRequest {
         let request = request(account, sizes);
-        RecordedRequest { sender: Sender { is_key_ended: true, ..request.sender }, ..request }
+        RecordedRequest { owner: KeyOwner { is_key_inactive: true, ..request.owner }, ..request }
     }
 
     fn staging() -> AccountRequests {
@@ -219,7 +219,7 @@ mod tests {
         let lists = requests.lists.lock();
         assert_eq!(lists.size, lists.requests.values().map(|request| size(request)).sum::<usize>());
         assert_eq!(lists.size, lists.accounts.values().map(|of| of.size).sum::<usize>());
-        let listed: usize = lists.accounts.values().map(|of| of.requests.len() + of.with_ended_key.len()).sum();
+        let listed: usize = lists.accounts.values().map(|of| of.requests.len() + of.with_inactive_key.len()).sum();
         assert_eq!(listed, lists.requests.len());
         assert!(lists.accounts.values().all(|of| of.oldest().is_some()), "accounts without requests take no memory");
         assert!(lists.size <= OF_ALL && lists.accounts.values().all(|of| of.size <= OF_ACCOUNT));
@@ -236,11 +236,11 @@ mod tests {
     }
 
     #[test]
-    fn requests_with_an_ended_key_have_a_list_of_their_own() {
+    fn requests_with_an_inactive_key_have_a_list_of_their_own() {
         let requests = staging();
         requests.add(request(1, [10; 4]));
         for _ in 0..25 {
-            requests.add(with_ended_key(1, [SHOWN, 100, 0, 0]));
+            requests.add(with_inactive_key(1, [SHOWN, 100, 0, 0]));
         }
         assert_eq!(numbers(&requests, 1, 26), (6..26).rev().chain([0]).collect::<Vec<_>>());
         assert_consistent(&requests);
@@ -259,7 +259,7 @@ mod tests {
         let rest = OF_ACCOUNT - size_of_account(&requests, 1) - size(&request(1, [0; 4]));
         requests.add(request(1, [rest.min(SHOWN), rest.saturating_sub(SHOWN), 0, 0]));
         assert_eq!(size_of_account(&requests, 1), OF_ACCOUNT);
-        requests.add(with_ended_key(1, [0; 4]));
+        requests.add(with_inactive_key(1, [0; 4]));
         assert_eq!(numbers(&requests, 1, 22), (21 - fit..22).rev().collect::<Vec<_>>(), "the oldest went");
         assert_consistent(&requests);
     }
@@ -289,7 +289,7 @@ mod tests {
         let requests = staging();
         for account in [1, 2] {
             requests.add(request(account, [10; 4]));
-            requests.add(with_ended_key(account, [10; 4]));
+            requests.add(with_inactive_key(account, [10; 4]));
         }
         let id = requests.of(AccountId(1))[0].id;
         assert!(requests.find(AccountId(1), id).is_some());

@@ -23,23 +23,23 @@ pub const LISTED: usize = 512;
 pub struct RecordedRequest {
     /// Assigned when it is stored.
     pub id: u64,
-    pub sender: Sender,
+    pub owner: KeyOwner,
     pub at: Timestamp,
     pub took: Duration,
     pub listener: Listener,
     /// `None` if the path has no operation with this method.
     pub operation: Option<Operation>,
     /// Method, path and query.
-    pub line: Text,
+    pub line: RedactedText,
     /// `None` if the connection was closed without a response.
     pub status: Option<u16>,
     /// Set if the client did not get the whole response. Known after the request is stored if a slow body is cut.
     pub loss: OnceLock<Loss>,
     /// `None` if the response is not an error of the API.
     pub error: Option<RecordedError>,
-    pub request_id: Text,
+    pub request_id: RedactedText,
     /// The preferences that were simulated.
-    pub simulated: Option<Text>,
+    pub simulated: Option<RedactedText>,
     pub is_replayed: bool,
     /// The messages. `None` in production.
     pub exchange: Option<Exchange>,
@@ -47,17 +47,17 @@ pub struct RecordedRequest {
 
 /// The account that sent a request, by its key.
 #[derive(Clone, Copy, Debug)]
-pub struct Sender {
+pub struct KeyOwner {
     pub account: AccountId,
     pub key: KeyId,
     /// True if the key was revoked or had expired.
-    pub is_key_ended: bool,
+    pub is_key_inactive: bool,
 }
 
 #[derive(Debug, Default)]
 pub struct RecordedError {
-    pub code: Text,
-    pub message: Text,
+    pub code: RedactedText,
+    pub message: RedactedText,
 }
 
 /// The reason why a client did not get a response, or not all of it.
@@ -70,15 +70,15 @@ pub enum Loss {
 /// Request and response.
 #[derive(Debug, Default)]
 pub struct Exchange {
-    pub request_head: Text,
-    pub response_head: Text,
-    /// The bodies of request and response. `None` if the key had ended.
-    pub bodies: Option<[Text; 2]>,
+    pub request_head: RedactedText,
+    pub response_head: RedactedText,
+    /// The bodies of request and response. `None` if the key was inactive.
+    pub bodies: Option<[RedactedText; 2]>,
 }
 
 /// A text without secrets, of limited size.
 #[derive(Debug, Default)]
-pub struct Text {
+pub struct RedactedText {
     pub text: Box<str>,
     /// True if the end of a longer text is missing.
     pub is_cut: bool,
@@ -124,21 +124,24 @@ impl RecordedError {
             message: String,
         }
         let Body { code, message } = serde_json::from_slice(body).ok()?;
-        Some(Self { code: Text::of(code.as_bytes(), LISTED), message: Text::of(message.as_bytes(), LISTED) })
+        Some(Self {
+            code: RedactedText::of(code.as_bytes(), LISTED),
+            message: RedactedText::of(message.as_bytes(), LISTED),
+        })
     }
 }
 
 impl Exchange {
-    pub fn request_body(&self) -> Option<&Text> {
+    pub fn request_body(&self) -> Option<&RedactedText> {
         self.bodies.as_ref().map(|[request, _]| request)
     }
 
-    pub fn response_body(&self) -> Option<&Text> {
+    pub fn response_body(&self) -> Option<&RedactedText> {
         self.bodies.as_ref().map(|[_, response]| response)
     }
 }
 
-impl Text {
+impl RedactedText {
     /// The text, with an ellipsis if its end is missing.
     pub fn shown(&self) -> String {
         format!("{}{}", self.text, if self.is_cut { "…" } else { "" })
@@ -178,16 +181,19 @@ mod tests {
     fn text_is_bounded_and_hides_a_key_across_the_bound() {
         for inside in 0..=KEY.len() {
             let text = "x".repeat(SHOWN - inside) + KEY + "end";
-            let kept = Text::of(text.as_bytes(), SHOWN);
+            let kept = RedactedText::of(text.as_bytes(), SHOWN);
             assert!(kept.is_cut && kept.text.len() <= SHOWN);
             assert!(!kept.text.contains("01"), "{inside}");
         }
-        let growing = Text::of("pet_test_a ".repeat(SHOWN).as_bytes(), SHOWN);
+        let growing = RedactedText::of("pet_test_a ".repeat(SHOWN).as_bytes(), SHOWN);
         assert!(growing.is_cut && growing.text.len() <= SHOWN && !growing.text.contains("_a"));
-        let other = Text::of("ü".repeat(SHOWN).as_bytes(), SHOWN);
+        let other = RedactedText::of("ü".repeat(SHOWN).as_bytes(), SHOWN);
         assert!(other.is_cut && other.text.len() <= SHOWN && other.text.ends_with('ü'));
-        assert_eq!(&*Text::of(b"\x1b[201~\xff\0\r\n\t", SHOWN).text, "\u{fffd}[201~\u{fffd}\u{fffd}\u{fffd}\n\t");
-        assert!(!Text::of("x".repeat(SHOWN).as_bytes(), SHOWN).is_cut);
+        assert_eq!(
+            &*RedactedText::of(b"\x1b[201~\xff\0\r\n\t", SHOWN).text,
+            "\u{fffd}[201~\u{fffd}\u{fffd}\u{fffd}\n\t"
+        );
+        assert!(!RedactedText::of("x".repeat(SHOWN).as_bytes(), SHOWN).is_cut);
     }
 
     #[test]
@@ -200,7 +206,7 @@ mod tests {
         }
         let line = format!("GET /v1/{KEY} HTTP/1.1");
         assert_eq!(
-            &*Text::of_head(&line, &headers).text,
+            &*RedactedText::of_head(&line, &headers).text,
             "GET /v1/pet_test_[hidden] HTTP/1.1\nhost: a\nauthorization: [hidden]\ncookie: [hidden]\n\
              prefer: pet_test_[hidden]\nx-a: [hidden]"
         );
@@ -208,7 +214,7 @@ mod tests {
             headers.append("accept", "y".repeat(1_000).parse().unwrap());
         }
         for line in [line, format!("GET /{}", "z".repeat(2 * SHOWN))] {
-            let head = Text::of_head(&line, &headers);
+            let head = RedactedText::of_head(&line, &headers);
             assert!(head.is_cut && head.text.len() <= SHOWN);
         }
     }

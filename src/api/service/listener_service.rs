@@ -24,7 +24,7 @@ use super::framing;
 use super::record::Unanswered;
 use super::telemetry::{RequestTelemetry, log_cause};
 use crate::api::caller::Caller;
-use crate::api::client_address::Arrival;
+use crate::api::client_address::Peer;
 use crate::api::error::{ApiError, Cause, Code};
 use crate::api::input::query_and_body::RequestBody;
 use crate::api::operations::Operation::{self, GetPet};
@@ -109,8 +109,8 @@ impl ListenerService {
             let target = Target::of(self.listener, &head.method, head.uri.path());
             let mut telemetry = self.begin(&head, peer, target);
             let origin = self.cors.as_ref().and_then(|cors| cors.allowed_origin(&head.headers));
-            let arrival = Arrival { peer, request_id: request_id(&head.headers) };
-            let mut caller = Caller::unknown(&arrival);
+            let peer = Peer { address: peer, request_id: request_id(&head.headers) };
+            let mut caller = Caller::unknown(&peer);
             let mut recorded = None;
             let mut response = match self.route(&head, framed, target) {
                 Route::Answered(response) => {
@@ -142,7 +142,7 @@ impl ListenerService {
                 }
                 Route::Pages(pages) => {
                     // Boxed, because it is large and rarely needed.
-                    let page = answer_page(pages, Request::from_parts(head, body), &arrival);
+                    let page = answer_page(pages, Request::from_parts(head, body), &peer);
                     let page = Box::pin(telemetry.within(page));
                     let answered = AssertUnwindSafe(page).catch_unwind().await;
                     answered.unwrap_or_else(|panic| of_panic(&*panic).answer().map(Either::Left))
@@ -152,7 +152,7 @@ impl ListenerService {
             self.write_headers(target, &caller, origin, response.headers_mut());
             let mut simulated = caller.simulated;
             if !simulated.as_ref().is_some_and(|simulated| simulated.is_of_proxy) {
-                response.headers_mut().insert(X_REQUEST_ID, arrival.request_id);
+                response.headers_mut().insert(X_REQUEST_ID, peer.request_id);
             }
             if let Some(recorded) = recorded {
                 recorded.end(api, took, &response, simulated.as_deref_mut());
@@ -234,9 +234,9 @@ fn of_panic(panic: &(dyn Any + Send)) -> ApiError {
 }
 
 /// Responds to requests for pages, and to those with an unknown path.
-async fn answer_page(mut pages: Router, request: Request<impl RequestBody>, arrival: &Arrival) -> Response<Sent> {
+async fn answer_page(mut pages: Router, request: Request<impl RequestBody>, peer: &Peer) -> Response<Sent> {
     let mut request = request.map(Body::new);
-    request.extensions_mut().insert(arrival.clone());
+    request.extensions_mut().insert(peer.clone());
     match pages.call(request).await {
         Ok(response) => response.map(Either::Right),
         Err(never) => match never {},

@@ -16,7 +16,9 @@ use crate::api::caller::Caller;
 use crate::api::input::idempotency::IDEMPOTENT_REPLAYED;
 use crate::api::operations::Operation;
 use crate::api::prefer::delivery::Simulated;
-use crate::api::recorder::record::{Exchange, LISTED, Loss, RecordedError, RecordedRequest, SHOWN, Sender, Text};
+use crate::api::recorder::record::{
+    Exchange, KeyOwner, LISTED, Loss, RecordedError, RecordedRequest, RedactedText, SHOWN,
+};
 use crate::api::recorder::shown;
 use crate::api::request_id::X_REQUEST_ID;
 use crate::api::response;
@@ -34,19 +36,19 @@ impl RecordedRequest {
         caller: &Caller<'_>,
         response: Option<&response::Response>,
     ) -> Option<Box<Self>> {
-        let sender = Sender::of(caller)?;
+        let owner = KeyOwner::of(caller)?;
         let answer = response.map(|response| content(response.body())).unwrap_or_default();
         let line = format!("{} {}", head.method, shown::target(&head.uri));
         let exchange = api.account_requests.keeps_all.then(|| {
             let answer = if head.method == Method::HEAD { &[][..] } else { &answer };
             let read = caller.body.as_deref();
             let shown = shown::body(read.unwrap_or_default(), target.1);
-            let mut bodies = [shown.as_bytes(), answer].map(|body| Text::of(body, SHOWN));
+            let mut bodies = [shown.as_bytes(), answer].map(|body| RedactedText::of(body, SHOWN));
             bodies[0].is_cut |= is_longer(&head.headers, read.map(<[u8]>::len));
             Exchange {
-                request_head: Text::of_head(&format!("{line} {:?}", head.version), &head.headers),
-                response_head: Text::default(),
-                bodies: (!sender.is_key_ended).then_some(bodies),
+                request_head: RedactedText::of_head(&format!("{line} {:?}", head.version), &head.headers),
+                response_head: RedactedText::default(),
+                bodies: (!owner.is_key_inactive).then_some(bodies),
             }
         });
         let simulated = caller.simulated.as_ref();
@@ -54,17 +56,17 @@ impl RecordedRequest {
         let loss = if response.is_none() { Some(Loss::ByClient) } else { is_lost.then_some(Loss::BySimulation) };
         Some(Box::new(Self {
             id: 0,
-            sender,
+            owner,
             at: api.clock.now(),
             took: Duration::ZERO,
             listener: target.0,
             operation: target.1,
-            line: Text::of(line.as_bytes(), LISTED),
+            line: RedactedText::of(line.as_bytes(), LISTED),
             status: response.filter(|_| !simulated.is_some_and(|it| it.is_dropped)).map(|it| it.status().as_u16()),
             loss: loss.map_or_else(OnceLock::new, OnceLock::from),
             error: response.and_then(|response| RecordedError::of(response.status(), &answer)),
-            request_id: Text::default(),
-            simulated: simulated.map(|simulated| Text::of(simulated.applied.as_bytes(), LISTED)),
+            request_id: RedactedText::default(),
+            simulated: simulated.map(|simulated| RedactedText::of(simulated.applied.as_bytes(), LISTED)),
             is_replayed: response.is_some_and(|response| response.headers().contains_key(IDEMPOTENT_REPLAYED)),
             exchange,
         }))
@@ -75,7 +77,7 @@ impl RecordedRequest {
     pub fn end<B>(mut self, api: &Api, took: Duration, response: &Response<B>, simulated: Option<&mut Simulated>) {
         if let Some(exchange) = self.exchange.as_mut().filter(|_| self.status.is_some()) {
             let line = format!("{:?} {}", response.version(), response.status());
-            exchange.response_head = Text::of_head(&line, response.headers());
+            exchange.response_head = RedactedText::of_head(&line, response.headers());
         }
         let id = response.headers().get(X_REQUEST_ID);
         let recorded = self.store(api, took, id);
@@ -87,7 +89,7 @@ impl RecordedRequest {
     /// Stores the record. `id` is the request's, if the client got it.
     pub fn store(mut self, api: &Api, took: Duration, id: Option<&HeaderValue>) -> Arc<Self> {
         self.took = took;
-        self.request_id = Text::of(id.map_or(&[][..], HeaderValue::as_bytes), LISTED);
+        self.request_id = RedactedText::of(id.map_or(&[][..], HeaderValue::as_bytes), LISTED);
         api.account_requests.add(self)
     }
 }
@@ -113,7 +115,7 @@ impl Drop for Unanswered<'_, '_, '_> {
         self.telemetry.abandon(self.api, self.operation, self.caller);
         let target = (self.listener, Some(self.operation));
         if let Some(recorded) = RecordedRequest::begin(self.api, target, self.head, self.caller, None) {
-            recorded.store(self.api, self.telemetry.elapsed(), Some(&self.caller.arrival.request_id));
+            recorded.store(self.api, self.telemetry.elapsed(), Some(&self.caller.peer.request_id));
         }
     }
 }
@@ -125,12 +127,12 @@ fn is_longer(headers: &HeaderMap, read: Option<usize>) -> bool {
     declared.map_or_else(is_unread, |length| length > read.unwrap_or_default())
 }
 
-impl Sender {
+impl KeyOwner {
     fn of(caller: &Caller<'_>) -> Option<Self> {
-        if let Some(KeyHolder { account, key }) = caller.ended_key {
-            return Some(Self { account, key, is_key_ended: true });
+        if let Some(KeyHolder { account, key }) = caller.inactive_key {
+            return Some(Self { account, key, is_key_inactive: true });
         }
-        Some(Self { account: caller.account?, key: caller.key?, is_key_ended: false })
+        Some(Self { account: caller.account?, key: caller.key?, is_key_inactive: false })
     }
 }
 

@@ -64,7 +64,7 @@ impl<'s> RequestTelemetry<'s> {
         response: &mut Response<B>,
     ) -> Duration {
         let Self { in_progress, span, log_entry } = self;
-        let id = &caller.arrival.request_id;
+        let id = &caller.peer.request_id;
         let is_simulated = caller.simulated.is_some();
         let page;
         let route = match (operation, response.extensions_mut().remove::<MatchedPath>()) {
@@ -101,7 +101,7 @@ fn write(
 ) {
     if let Some(mut entry) = log_entry {
         entry.simulated = caller.simulated.is_some();
-        entry.write(&caller.arrival.request_id, caller.account, route.label(), status, took);
+        entry.write(&caller.peer.request_id, caller.account, route.label(), status, took);
     }
 }
 

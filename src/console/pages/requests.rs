@@ -27,7 +27,7 @@ struct List<'a> {
     keeps_all: bool,
     has_requests: bool,
     requests: Vec<Row<'a>>,
-    with_ended_key: Vec<Row<'a>>,
+    with_inactive_key: Vec<Row<'a>>,
     filter: Filter,
     keys: &'a Keys,
 }
@@ -52,7 +52,7 @@ type Keys = BTreeMap<i64, (String, String)>;
 
 impl<'a> Row<'a> {
     fn of(request: &'a RecordedRequest, keys: &'a Keys) -> Self {
-        Self { request, key: keys.get(&request.sender.key.0) }
+        Self { request, key: keys.get(&request.owner.key.0) }
     }
 
     /// The name of the operation, or the method and path of a request without one.
@@ -102,7 +102,7 @@ impl Filter {
     fn selects(&self, request: &RecordedRequest) -> bool {
         self.is_failed.is_none_or(|is_failed| request.is_failed() == is_failed)
             && self.operation.is_none_or(|operation| request.operation == Some(operation))
-            && self.key.is_none_or(|key| request.sender.key == KeyId(key))
+            && self.key.is_none_or(|key| request.owner.key == KeyId(key))
     }
 
     fn is_set(&self) -> bool {
@@ -132,9 +132,9 @@ pub async fn list(who: SignedIn, uri: Uri) -> Result<Response, PageError> {
     let filter = Filter::of(&Form::of_query(&uri))?;
     let kept = who.api().account_requests.of(who.session.account);
     let keys = keys_of(&who, &kept).await?;
-    let rows = |is_key_ended| {
+    let rows = |is_key_inactive| {
         let shown =
-            kept.iter().filter(|request| request.sender.is_key_ended == is_key_ended && filter.selects(request));
+            kept.iter().filter(|request| request.owner.is_key_inactive == is_key_inactive && filter.selects(request));
         shown.map(|request| Row::of(request, &keys)).collect()
     };
     let list = List {
@@ -142,7 +142,7 @@ pub async fn list(who: SignedIn, uri: Uri) -> Result<Response, PageError> {
         keeps_all: who.api().account_requests.keeps_all,
         has_requests: !kept.is_empty(),
         requests: rows(false),
-        with_ended_key: rows(true),
+        with_inactive_key: rows(true),
         keys: &keys,
         filter,
     };
@@ -170,8 +170,8 @@ pub async fn show(who: SignedIn, Path(id): Path<String>) -> Result<Response, Pag
 async fn keys_of(who: &SignedIn, requests: &[Arc<RecordedRequest>]) -> Result<Keys, PageError> {
     let mut keys = Keys::new();
     for request in requests {
-        if !keys.contains_key(&request.sender.key.0)
-            && let Some(key) = who.api().store.find_key_of(who.session.account, request.sender.key).await?
+        if !keys.contains_key(&request.owner.key.0)
+            && let Some(key) = who.api().store.find_key_of(who.session.account, request.owner.key).await?
         {
             keys.insert(key.id.0, (key.name, key.hint));
         }

@@ -105,7 +105,7 @@ fn warn_of_wrong_password(user: &CurrentUser, account: Option<AccountId>) {
 /// Counts an attempt to sign in or up. Fails if there were too many. Attempts rejected for lack of hashing capacity are
 /// not counted.
 pub fn begin_attempt<'a>(user: &'a CurrentUser, email: &Email) -> Result<QueuePlace<'a>, PageError> {
-    begin(user, |throttle, now| throttle.count(user.client.peer, email, now))
+    begin(user, |throttle, now| throttle.count(user.client.address, email, now))
 }
 
 /// Counts an attempt of a signed-in user to confirm a change, like [`begin_attempt`].

@@ -11,7 +11,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 
 use crate::api::Api;
-use crate::api::client_address::{Arrival, client_address};
+use crate::api::client_address::{Peer, client_address};
 use crate::config::{Addresses, BaseUrl, Listener};
 use crate::console::form::submission::Form;
 use crate::console::{Console, SECTIONS};
@@ -28,7 +28,7 @@ pub struct CurrentUser {
     /// The addresses by which this user reaches the service.
     pub addresses: Arc<Addresses>,
     /// The network address of the client, not that of a trusted proxy, and the id of the request.
-    pub client: Arrival,
+    pub client: Peer,
     /// A message from the previous page.
     pub notice: Option<&'static str>,
     pub session: Option<Session>,
@@ -41,13 +41,13 @@ impl CurrentUser {
     pub fn new(console: &Arc<Console>, request: &Request) -> Self {
         let (uri, headers) = (request.uri(), request.headers());
         let depth = uri.path().matches('/').count().saturating_sub(1);
-        let arrival: &Arrival = request.extensions().get().expect("the listener's service adds it");
-        let client = client_address(arrival.peer, headers, &console.api.trusted_proxies);
+        let peer: &Peer = request.extensions().get().expect("the listener's service adds it");
+        let client = client_address(peer.address, headers, &console.api.trusted_proxies);
         Self {
             console: Arc::clone(console),
             root: if depth == 0 { "./".to_owned() } else { "../".repeat(depth) },
             addresses: console.api.addresses.reached_by(Listener::Store, headers),
-            client: Arrival { peer: client, ..arrival.clone() },
+            client: Peer { address: client, ..peer.clone() },
             notice: notice(uri),
             session: None,
             presented: cookie(headers, &console.cookie_name).and_then(SessionToken::hash_presented),
@@ -84,7 +84,7 @@ impl CurrentUser {
 
     /// Returns the user of `account` as the actor of a change, for the audit.
     pub fn actor_of(&self, account: &Email) -> Actor {
-        self.client.actor(account.clone(), self.client.peer, self.api().clock.now())
+        self.client.actor(account.clone(), self.client.address, self.api().clock.now())
     }
 
     /// Redirects to another page with GET.

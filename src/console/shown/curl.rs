@@ -62,10 +62,10 @@ fn is_plain(method: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::recorder::record::Text;
+    use crate::api::recorder::record::RedactedText;
 
     fn exchange(head: &str, body: &str) -> Exchange {
-        let text = |text: &str| Text { text: text.into(), is_cut: false };
+        let text = |text: &str| RedactedText { text: text.into(), is_cut: false };
         Exchange { request_head: text(head), bodies: Some([text(body), text("")]), ..Exchange::default() }
     }
 

@@ -65,7 +65,7 @@ pub async fn serve(world: &Rc<World>, process: &Process, request: &Request) -> R
     let Ok(found) = process.keys.authenticate(text.as_bytes()).await else { return Response::Unavailable };
     let caller = match &found {
         Authentication::Valid(key) => Some((key.grant.account, key.grant.role)),
-        Authentication::Ended(_) | Authentication::Unknown => None,
+        Authentication::Inactive(_) | Authentication::Unknown => None,
     };
     let now = world.clock.steady();
     world.check(world.ledger.borrow().check_key(request.key, caller, process.incarnation, now));

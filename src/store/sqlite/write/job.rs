@@ -26,7 +26,7 @@ pub trait AnyJob: Send {
     fn run(&mut self, conn: &WriteConnection<'_>) -> Result<()>;
     fn effect(&self) -> Effect;
     /// Reports the result to the caller once the batch was committed or has failed, and passes on the other jobs.
-    fn finish(self: Box<Self>, committed: Result<()>, others: Unreported);
+    fn finish(self: Box<Self>, committed: Result<()>, others: BatchReplies);
 
     /// The statements that can run this job together with others, if its write is a new row.
     fn insert(&self) -> Option<&'static Insert> {
@@ -53,13 +53,13 @@ pub struct Insert {
 ///
 /// The writer passes all of them to the first job's caller, which wakes the others from inside the runtime. A wake-up from
 /// outside the runtime costs a system call, and on a shared core it preempts the writer.
-pub struct Unreported {
+pub struct BatchReplies {
     pub jobs: Vec<Box<dyn AnyJob>>,
     pub committed: Result<()>,
     pub began: Instant,
 }
 
-impl Drop for Unreported {
+impl Drop for BatchReplies {
     fn drop(&mut self) {
         for job in self.jobs.drain(..) {
             job.finish(self.committed.clone(), Self { jobs: Vec::new(), committed: Ok(()), began: self.began });
@@ -77,7 +77,7 @@ pub struct Job<F, T> {
 }
 
 /// The result of a write, and the other jobs of its batch.
-pub type Reply<T> = (Result<T>, Unreported);
+pub type Reply<T> = (Result<T>, BatchReplies);
 
 impl<F, T> Job<F, T> {
     pub fn new(atomicity: Atomicity, effect: Effect, write: F) -> (Self, oneshot::Receiver<Reply<T>>) {
@@ -101,7 +101,7 @@ impl<T: Send, F: FnOnce(&WriteConnection<'_>) -> Result<T> + Send> AnyJob for Jo
         self.effect
     }
 
-    fn finish(self: Box<Self>, committed: Result<()>, others: Unreported) {
+    fn finish(self: Box<Self>, committed: Result<()>, others: BatchReplies) {
         let Self { result, reply, .. } = *self;
         // If the caller has gone away, the returned value is dropped here, which reports the other results.
         let _ = reply.send((committed.and_then(|()| result.expect("a committed job has run")), others));

@@ -4,7 +4,7 @@ use rusqlite::Statement;
 use tokio::sync::oneshot;
 
 use super::connection::WriteConnection;
-use super::job::{AnyJob, Insert, Reply, Unreported, undone};
+use super::job::{AnyJob, BatchReplies, Insert, Reply, undone};
 use crate::store::Result;
 use crate::store::sqlite::history::Effect;
 
@@ -53,7 +53,7 @@ impl<R: NewRow> AnyJob for RowJob<R> {
         R::EFFECT
     }
 
-    fn finish(self: Box<Self>, committed: Result<()>, others: Unreported) {
+    fn finish(self: Box<Self>, committed: Result<()>, others: BatchReplies) {
         let Self { result, reply, .. } = *self;
         // As in `Job`.
         let _ = reply.send((committed.and_then(|()| result.expect("a committed job has run")), others));

@@ -11,7 +11,7 @@ use rusqlite::{Connection, ErrorCode};
 use tokio::time::Instant;
 
 use super::connection::WriteConnection;
-use super::job::{AnyJob, Unreported};
+use super::job::{AnyJob, BatchReplies};
 use super::new_row;
 use super::queue::{Command, Consumer, State, WriteQueue};
 use super::wal::{LOCK_POLL, Wal};
@@ -135,7 +135,7 @@ impl Writer {
             self.queue.report.send_replace(State::Failed(why.clone()));
         }
         if let Some(first) = batch.pop() {
-            let others = Unreported { jobs: batch, committed: outcome.clone(), began };
+            let others = BatchReplies { jobs: batch, committed: outcome.clone(), began };
             first.finish(outcome, others);
         }
         if let Some(why) = fatal {
