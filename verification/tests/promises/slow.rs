@@ -27,7 +27,8 @@ const BEHAVIOURS: [Behaviour; 4] = [Behaviour::Silent, Behaviour::SlowHead, Beha
 
 impl Behaviour {
     /// The limit of the service that disconnects the client.
-    fn limit(self, limits: &Limits) -> Duration {
+    fn limit(self) -> Duration {
+        let limits = Limits::default();
         match self {
             Self::Silent => limits.idle,
             Self::SlowHead => limits.head,
@@ -75,7 +76,7 @@ fn five_thousand_slow_clients_do_not_slow_others() {
     let others = Load { rate, ..Load::new(service.store(), &key, 8, time) };
     let alone = others.run();
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let slow = runtime.spawn(slow(service.store(), key, sockets, Limits::default()));
+    let slow = runtime.spawn(slow(service.store(), key, sockets));
     // Until the buffers of the kernel are full.
     std::thread::sleep(Duration::from_secs(if is_full() { 4 } else { 1 }));
     let (memory, cpu) = (service.memory() >> 20, service.cpu());
@@ -101,13 +102,13 @@ fn five_thousand_slow_clients_do_not_slow_others() {
 
 /// Opens sockets of each behaviour and waits until the service has closed them all. Returns the longest time by which one
 /// of them exceeded its limit.
-async fn slow(address: SocketAddr, key: String, sockets: usize, limits: Limits) -> Duration {
-    let clients = (0..sockets).map(|n| behave(address, &key, BEHAVIOURS[n % BEHAVIOURS.len()], &limits));
+async fn slow(address: SocketAddr, key: String, sockets: usize) -> Duration {
+    let clients = (0..sockets).map(|n| behave(address, &key, BEHAVIOURS[n % BEHAVIOURS.len()]));
     join_all(clients).await.into_iter().max().unwrap_or_default()
 }
 
-async fn behave(address: SocketAddr, key: &str, behaviour: Behaviour, limits: &Limits) -> Duration {
-    let limit = behaviour.limit(limits);
+async fn behave(address: SocketAddr, key: &str, behaviour: Behaviour) -> Duration {
+    let limit = behaviour.limit();
     // The service checks a connection after its shortest limit, and notices a client that does not read when the buffers
     // are full.
     let slack = if is_full() { Duration::from_secs(5) } else { TIMEOUT };
