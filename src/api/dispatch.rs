@@ -11,12 +11,12 @@ use super::documents::openapi::Version;
 use super::endpoints::{health, messages, metrics, orders, pets, well_known};
 use super::error::{ApiError, Code};
 use super::input::query_and_body::RequestBody;
+use super::listener::Listener;
 use super::operations::Operation::{self, *};
 use super::operations::Target;
 use super::response::Response;
 use super::simulation::{Simulation, respond_at_date};
 use super::state::Api;
-use crate::config::Listener;
 use crate::domain::Transition;
 
 impl Operation {

@@ -1,16 +1,18 @@
 //! The API: one operation table, a module per resource, one error type.
 
+mod addresses;
 pub mod admission;
 mod cache;
 mod call;
 pub(crate) mod caller;
-pub(crate) mod client_address;
+pub(crate) mod client;
 pub mod counters;
 mod dispatch;
 pub mod documents;
 mod endpoints;
 mod error;
 pub(crate) mod input;
+mod listener;
 pub(crate) mod number;
 mod operations;
 pub(crate) mod prefer;
@@ -21,13 +23,17 @@ pub(crate) mod service;
 mod simulation;
 mod state;
 
+pub use addresses::{Addresses, BaseUrl, reachable};
+pub use admission::limit::RateLimit;
+pub use client::network::Network;
 pub use documents::file::File;
 pub use endpoints::messages::parse_message;
 pub use endpoints::pets::{parse_new_pet, parse_pet_query};
 pub use error::{ApiError, Cause, Code};
 pub use input::fields::InvalidObject;
+pub use listener::Listener;
 pub use operations::{Operation, Permission, Target};
 pub use prefer::header::Prefer;
 pub use response::{Response, Sent};
 pub use service::listener_service::ListenerService;
-pub use state::{Api, PasswordCounters};
+pub use state::{Api, ApiSettings, PasswordCounters};

@@ -5,8 +5,8 @@
 
 use axum::http::Method;
 
+use super::listener::Listener;
 use super::number;
-use crate::config::Listener;
 
 /// An operation of the service, in the order of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

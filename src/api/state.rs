@@ -3,17 +3,19 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use super::addresses::Addresses;
 use super::admission::keys::ApiKeyCache;
+use super::admission::limit::RateLimit;
 use super::admission::rate_limit::RateLimits;
 use super::cache::pages::PageCache;
 use super::cache::pet_counts::PetCounts;
+use super::client::network::Network;
 use super::counters::per_minute::RequestHistory;
 use super::counters::requests::Traffic;
 use super::documents::deprecation::Deprecation;
 use super::documents::openapi::Documents;
 use super::prefer::request_numbers::Simulator;
 use super::recorder::recent::AccountRequests;
-use crate::config::{Addresses, Network, ServiceSettings, SimulationMode};
 use crate::domain::{Deployment, MessageIds};
 use crate::relay;
 use crate::runtime::clock::Clock;
@@ -50,6 +52,15 @@ pub struct Api {
     draining: AtomicBool,
 }
 
+/// The settings of the API.
+#[derive(Clone, Debug)]
+pub struct ApiSettings {
+    /// True if staging simulates failures. Production never does.
+    pub simulates: bool,
+    pub rate_limit: Option<RateLimit>,
+    pub trusted_proxies: Vec<Network>,
+}
+
 /// Counters of the console's password checks, kept here because `/metrics` shows them.
 #[derive(Debug, Default)]
 pub struct PasswordCounters {
@@ -63,8 +74,8 @@ pub struct PasswordCounters {
 
 impl Api {
     /// Creates the state. The runtime of the caller becomes that of the workers.
-    pub fn new(store: Arc<Store>, clock: Clock, addresses: Addresses, settings: &ServiceSettings) -> Self {
-        let simulates = store.deployment() == Deployment::Staging && settings.simulation == SimulationMode::On;
+    pub fn new(store: Arc<Store>, clock: Clock, addresses: Addresses, settings: ApiSettings) -> Self {
+        let simulates = store.deployment() == Deployment::Staging && settings.simulates;
         let addresses = Arc::new(addresses);
         Self {
             api_keys: ApiKeyCache::new(Arc::clone(&store), clock.clone()),
@@ -79,7 +90,7 @@ impl Api {
             traffic: Traffic::new(),
             process: Process::started_now(),
             password_counters: Arc::default(),
-            trusted_proxies: settings.trusted_proxy.clone(),
+            trusted_proxies: settings.trusted_proxies,
             store,
             workers: Workers::current(),
             clock,

@@ -8,7 +8,8 @@ use tokio::net::{TcpListener, TcpSocket};
 use super::systemd::PassedSockets;
 use super::{App, Result};
 use crate::api::ListenerService;
-use crate::config::{Addresses, Listener, ServiceSettings};
+use crate::api::{Addresses, Listener};
+use crate::config::ServiceSettings;
 use crate::console;
 use crate::server::Access;
 use crate::store::Store;
@@ -64,7 +65,7 @@ impl Sockets {
     pub fn addresses(&self, settings: &ServiceSettings) -> Addresses {
         let store = bound(self.store.as_ref()).unwrap_or(settings.listen);
         let messages = bound(self.messages.as_ref()).unwrap_or(settings.messages_listen);
-        Addresses::new(settings, store, messages)
+        settings.addresses(store, messages)
     }
 
     pub fn log(&self, store: &Store) {

@@ -18,8 +18,9 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 
+use crate::api::Addresses;
 use crate::api::{Api, ListenerService};
-use crate::config::{Addresses, Registration, ServiceSettings, plaintext_check};
+use crate::config::{Registration, ServiceSettings, plaintext_check};
 use crate::console::Console;
 use crate::domain::Deployment;
 use crate::relay::{Endpoint, Relay};
@@ -61,8 +62,8 @@ pub struct App {
 impl App {
     /// Creates the state. The runtime of the caller becomes that of the workers.
     pub fn new(store: Arc<Store>, clock: Clock, addresses: Addresses, settings: &ServiceSettings) -> Self {
-        let api = Arc::new(Api::new(store, clock, addresses, settings));
-        Self { console: Arc::new(Console::new(Arc::clone(&api), settings.registration)), api }
+        let api = Arc::new(Api::new(store, clock, addresses, settings.of_api()));
+        Self { console: Arc::new(Console::new(Arc::clone(&api), settings.registration == Registration::Open)), api }
     }
 
     /// Serves `listeners` until `stop` says otherwise or its sender is dropped. Does not close the store.

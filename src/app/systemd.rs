@@ -16,7 +16,7 @@ use clap::ValueEnum;
 use listenfd::ListenFd;
 use socket2::SockRef;
 
-use crate::config::Listener;
+use crate::api::Listener;
 
 /// Variable with the address of the supervisor's socket.
 const NOTIFY_SOCKET: &str = "NOTIFY_SOCKET";

@@ -82,7 +82,7 @@ enum Command {
     /// List orders
     #[command(subcommand)]
     Orders(shop::orders::Orders),
-    /// List and export messages
+    /// List, export, retry and discard messages
     #[command(subcommand)]
     Messages(shop::messages::Messages),
     Migrate(data::migrate::Migrate),

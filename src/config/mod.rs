@@ -1,31 +1,28 @@
 //! Settings from flags, environment variables, the configuration file and defaults, in this order of precedence.
 
-mod addresses;
 pub mod environment;
 mod file;
 mod listen;
-mod network;
 pub mod plaintext_check;
-mod rate_limit;
 
 use std::ffi::{OsStr, OsString};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use axum::http::uri::Scheme;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, Args, Command, FromArgMatches, ValueEnum};
 
+use crate::api::{Addresses, ApiSettings, BaseUrl, Listener, Network, RateLimit};
+use crate::domain::time::duration;
 use crate::domain::{Deployment, Invalid};
 use crate::relay::RelayUrl;
 use crate::store::postgres::DatabaseUrl;
 use crate::telemetry::{LogFormat, LogLevel};
-pub use addresses::{Addresses, BaseUrl, reachable};
 pub use file::{File, settings, takes_list};
 use listen::address;
-pub use network::Network;
-pub use rate_limit::RateLimit;
 
 // Settings of all commands that open the database. Not rustdoc, which clap would show as the help of each command.
 #[derive(Args, Clone, Debug)]
@@ -172,6 +169,32 @@ impl ServiceSettings {
         matches.and_then(|matches| Self::from_arg_matches(&matches)).expect("the flags are valid")
     }
 
+    /// Returns the settings of the API.
+    pub fn of_api(&self) -> ApiSettings {
+        ApiSettings {
+            simulates: self.simulation == SimulationMode::On,
+            rate_limit: self.rate_limit,
+            trusted_proxies: self.trusted_proxy.clone(),
+        }
+    }
+
+    /// Returns the public addresses. The listeners are bound to the given ones.
+    pub fn addresses(&self, store_bound: SocketAddr, messages_bound: SocketAddr) -> Addresses {
+        let scheme = if self.tls_cert.is_some() { Scheme::HTTPS } else { Scheme::HTTP };
+        let known = |configured: &Option<BaseUrl>, bound| {
+            configured.clone().unwrap_or_else(|| BaseUrl::of_bound(&scheme, bound))
+        };
+        Addresses {
+            base_url: known(&self.base_url, store_bound),
+            messages_base_url: known(&self.messages_base_url, messages_bound),
+            staging_base_url: self.staging_base_url.clone(),
+            cors_origins: self.cors_origin.clone(),
+            security_contacts: self.security_contact.clone(),
+            scheme,
+            store_bound,
+        }
+    }
+
     /// Returns the files of the certificate and its key. `None` without TLS. Fails if one of the two is missing.
     pub fn certificate(&self) -> Result<Option<(&Path, &Path)>, &'static str> {
         match (&self.tls_cert, &self.tls_key) {
@@ -180,23 +203,6 @@ impl ServiceSettings {
             (Some(_), None) => Err("a certificate needs its private key: give --tls-key too"),
             (None, Some(_)) => Err("a private key needs its certificate: give --tls-cert too"),
         }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Listener {
-    Store,
-    Messages,
-    Ops,
-}
-
-impl std::fmt::Display for Listener {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Store => "store",
-            Self::Messages => "messages",
-            Self::Ops => "ops",
-        })
     }
 }
 
@@ -247,23 +253,6 @@ impl<T: Clone + Send + Sync + 'static> TypedValueParser for SecretParser<T> {
     }
 }
 
-/// Parses a duration: a number and `s`, `m`, `h` or `d`.
-pub fn duration(text: &str) -> Result<Duration, Invalid> {
-    let invalid = || Invalid("a duration is a number and s, m, h or d, for instance 90d".into());
-    let (number, unit) = text.split_at_checked(text.len().saturating_sub(1)).ok_or_else(invalid)?;
-    let seconds = match unit {
-        "s" => 1,
-        "m" => 60,
-        "h" => 60 * 60,
-        "d" => 24 * 60 * 60,
-        _ => return Err(invalid()),
-    };
-    // The maximum, 1,000 years, keeps times within the range that can be displayed.
-    let number: u64 = number.parse().map_err(|_| invalid())?;
-    let total = number.checked_mul(seconds).filter(|total| *total <= 365_250 * 24 * 60 * 60);
-    total.map(Duration::from_secs).ok_or_else(|| Invalid("a duration is at most 365250d".into()))
-}
-
 /// Parses a duration that may have a fraction of a second.
 fn database_timeout(text: &str) -> Result<Duration, Invalid> {
     let fraction = || text.strip_suffix('s')?.parse().ok();
@@ -299,17 +288,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_a_number_and_a_unit() {
-        assert_eq!(duration("90d"), Ok(Duration::from_secs(90 * 86_400)));
-        assert_eq!(duration("0s"), Ok(Duration::ZERO));
+    fn timeouts_of_the_database_may_have_a_fraction() {
         for (text, milliseconds) in [("0.5s", 500), ("1.8s", 1_800), ("7s", 7_000), ("1m", 60_000)] {
             assert_eq!(database_timeout(text), Ok(Duration::from_millis(milliseconds)));
         }
         for refused in ["", "2", "0.49s", "60.1s", "2m", "1.5m", "-1s", "NaNs", "infs"] {
             assert!(database_timeout(refused).is_err(), "{refused}");
-        }
-        for refused in ["", "d", "90", "-1d", "1.5h", "1w", "90 d", "ä", "99999999999999999999d", "365251d"] {
-            assert!(duration(refused).is_err(), "{refused}");
         }
     }
 }

@@ -45,7 +45,7 @@ impl<'a> Site<'a> {
             email: user.session.as_ref().map(|session| session.email.as_str()),
             is_staff: user.session.as_ref().is_some_and(|session| session.role == Role::Staff),
             deployment: user.api().store.deployment(),
-            may_sign_up: user.console.may_sign_up(),
+            may_sign_up: user.console.may_sign_up,
             simulations: if user.api().is_simulating() { CHOICES } else { &[] },
             version: env!("CARGO_PKG_VERSION"),
             section,

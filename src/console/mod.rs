@@ -19,8 +19,8 @@ use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
+use crate::api::Listener;
 use crate::api::{Api, ApiError};
-use crate::config::{Listener, Registration};
 use crate::telemetry::Sampler;
 use error::PageError;
 use layout::error_page;
@@ -33,7 +33,8 @@ pub use shown::sample_request::shell_quoted;
 #[derive(Debug)]
 pub struct Console {
     pub api: Arc<Api>,
-    registration: Registration,
+    /// True if anybody may create an account.
+    pub may_sign_up: bool,
     /// Name of the session cookie.
     cookie_name: String,
     passwords: PasswordHasher,
@@ -45,9 +46,9 @@ pub struct Console {
 }
 
 impl Console {
-    pub fn new(api: Arc<Api>, registration: Registration) -> Self {
+    pub fn new(api: Arc<Api>, may_sign_up: bool) -> Self {
         Self {
-            registration,
+            may_sign_up,
             cookie_name: cookie_name(api.store.id(), &api.addresses.base_url),
             passwords: PasswordHasher::new(Arc::clone(&api.password_counters)),
             throttle: Throttle::new(),
@@ -55,10 +56,6 @@ impl Console {
             wrong_passwords: Sampler::new(|account, attempts| tracing::warn!(attempts, account, "wrong passwords")),
             api,
         }
-    }
-
-    pub fn may_sign_up(&self) -> bool {
-        self.registration == Registration::Open
     }
 }
 

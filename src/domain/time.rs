@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use jiff::tz::Offset;
 
+use super::Invalid;
+
 /// Milliseconds since 1970-01-01T00:00:00Z. Displayed as `2026-11-20T09:30:00.123Z` (ISO 8601, UTC).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Timestamp(i64);
@@ -78,6 +80,23 @@ impl serde::Serialize for Timestamp {
     }
 }
 
+/// Parses a duration: a number and `s`, `m`, `h` or `d`.
+pub fn duration(text: &str) -> Result<Duration, Invalid> {
+    let invalid = || Invalid("a duration is a number and s, m, h or d, for instance 90d".into());
+    let (number, unit) = text.split_at_checked(text.len().saturating_sub(1)).ok_or_else(invalid)?;
+    let seconds = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 60 * 60,
+        "d" => 24 * 60 * 60,
+        _ => return Err(invalid()),
+    };
+    // The maximum, 1,000 years, keeps times within the range that can be displayed.
+    let number: u64 = number.parse().map_err(|_| invalid())?;
+    let total = number.checked_mul(seconds).filter(|total| *total <= 365_250 * 24 * 60 * 60);
+    total.map(Duration::from_secs).ok_or_else(|| Invalid("a duration is at most 365250d".into()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -103,5 +122,14 @@ mod tests {
         assert_eq!(Timestamp::from_milliseconds(1_795_167_000_000).to_string(), "2026-11-20T09:30:00.000Z");
         assert_eq!(Timestamp::from_milliseconds(1_795_167_000_120).to_string(), "2026-11-20T09:30:00.120Z");
         assert_eq!(Timestamp::from_milliseconds(-1).to_the_minute(), Timestamp::from_milliseconds(-60_000));
+    }
+
+    #[test]
+    fn durations_are_a_number_and_a_unit() {
+        assert_eq!(duration("90d"), Ok(Duration::from_secs(90 * 86_400)));
+        assert_eq!(duration("0s"), Ok(Duration::ZERO));
+        for refused in ["", "d", "90", "-1d", "1.5h", "1w", "90 d", "ä", "99999999999999999999d", "365251d"] {
+            assert!(duration(refused).is_err(), "{refused}");
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! The audit of requests of the API: steps of orders by another than their customer.
 
-use petstore::config::Network;
+use petstore::api::Network;
 use petstore::domain::AuditEntry;
 use testkit::Request;
 

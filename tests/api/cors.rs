@@ -1,6 +1,6 @@
 //! Cross-origin requests: which origins a browser lets call the API.
 
-use petstore::config::{BaseUrl, RateLimit};
+use petstore::api::{BaseUrl, RateLimit};
 use testkit::{Request, Response};
 
 use crate::service::{HELLO, LARGEST, Service, Setup};

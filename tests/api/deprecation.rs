@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use petstore::config::BaseUrl;
+use petstore::api::BaseUrl;
 use testkit::{Request, Response};
 
 use crate::service::{HELLO, LARGEST, REMOVAL, REX, Service, Setup};

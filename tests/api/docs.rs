@@ -1,6 +1,6 @@
 //! The API reference's pages and files.
 
-use petstore::config::BaseUrl;
+use petstore::api::BaseUrl;
 use testkit::Request;
 
 use crate::service::{Service, Setup};

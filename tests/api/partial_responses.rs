@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use petstore::api::Operation;
-use petstore::config::RateLimit;
+use petstore::api::RateLimit;
 use testkit::{read_to_end, soon};
 
 use crate::service::{REX, Service, Setup};

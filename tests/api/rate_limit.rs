@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use expect_test::expect;
-use petstore::config::RateLimit;
+use petstore::api::RateLimit;
 use testkit::Response;
 
 use crate::service::{HELLO, LARGEST, NOW, REX, Service, Setup};

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use petstore::api::Operation;
-use petstore::config::{RateLimit, SimulationMode};
+use petstore::api::RateLimit;
+use petstore::config::SimulationMode;
 use petstore::domain::Deployment;
 use testkit::{Request, Response, raw, read_to_end, soon, until};
 use tokio::io::AsyncWriteExt;

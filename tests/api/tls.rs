@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use petstore::config::{BaseUrl, Network};
+use petstore::api::{BaseUrl, Network};
 use rustls::version::{TLS12, TLS13};
 use testkit::{Request, raw, read_response, read_to_end, soon, until};
 use tokio::io::AsyncWriteExt;

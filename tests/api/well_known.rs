@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use petstore::config::BaseUrl;
+use petstore::api::BaseUrl;
 use petstore::domain::Timestamp;
 
 use crate::service::{NOW, Service, Setup};

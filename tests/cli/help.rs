@@ -34,7 +34,7 @@ fn program_help_lists_the_commands() {
           audit        List the changes of accounts, keys and orders, newest first
           pets         Import and export animals
           orders       List orders
-          messages     List and export messages
+          messages     List, export, retry and discard messages
           migrate      Migrate the database to the current schema
           move         Copy the embedded database to an empty PostgreSQL database
           backup       Back up the embedded database to a file

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use petstore::config::{Network, Registration};
+use petstore::api::Network;
+use petstore::config::Registration;
 use petstore::domain::account::PasswordDigest;
 use petstore::domain::{Email, NewAccount};
 use testkit::console::{PASSWORD, form};

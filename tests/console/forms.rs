@@ -339,7 +339,7 @@ async fn form_keeps_its_key_until_it_is_executed() {
 
 #[tokio::test]
 async fn forms_count_against_the_rate_limit_but_pages_do_not() {
-    let rate_limit = petstore::config::RateLimit::parse("2/h").ok();
+    let rate_limit = petstore::api::RateLimit::parse("2/h").ok();
     let service = Service::start_with(Setup { rate_limit, ..Setup::default() }).await;
     let mut ada = ConsoleUser::signed_in(&service, ADA).await;
     let key = ada.key("laptop").await;

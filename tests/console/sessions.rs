@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use petstore::config::BaseUrl;
+use petstore::api::BaseUrl;
 use petstore::domain::session::{ABSOLUTE, IDLE};
 use testkit::ConsoleUser;
 use testkit::console::PASSWORD;

@@ -3,7 +3,7 @@
 use axum::http::uri::Scheme;
 use petstore::api::Operation;
 use petstore::api::documents::openapi::{Version, document};
-use petstore::config::{Addresses, BaseUrl};
+use petstore::api::{Addresses, BaseUrl};
 use petstore::domain::Deployment;
 use serde_json::{Value, json};
 

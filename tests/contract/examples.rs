@@ -109,7 +109,7 @@ async fn simulated_errors_match_their_examples() {
 #[tokio::test]
 async fn rate_limit_headers_match_the_document() {
     // The rate limit of the example.
-    let limit = petstore::config::RateLimit::parse("600/min").ok();
+    let limit = petstore::api::RateLimit::parse("600/min").ok();
     let service = Service::start_with(Setup { rate_limit: limit, ..Setup::default() }).await;
     let account = service.account;
     while service.api.rate_limits.as_ref().unwrap().take(account).is_allowed {}

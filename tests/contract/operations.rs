@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hyper::header::HeaderName;
 use petstore::api::Operation;
-use petstore::config::{Listener, RateLimit};
+use petstore::api::{Listener, RateLimit};
 use serde_json::{Value, json};
 use testkit::{Request, Response};
 

@@ -5,8 +5,8 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Output};
 
+use petstore::api::Listener;
 use petstore::api::Operation;
-use petstore::config::Listener;
 use serde_json::Value;
 use testkit::trial::{self, is_full, rounds};
 use testkit::{PostgresServer, Random};

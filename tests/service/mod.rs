@@ -7,11 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::uri::Scheme;
+use petstore::api::{Addresses, BaseUrl, Listener, Network, RateLimit};
 use petstore::api::{Api, Operation, Permission};
 use petstore::app::{App, Sockets};
-use petstore::config::{
-    Addresses, BaseUrl, Listener, Network, RateLimit, Registration, ServiceSettings, SimulationMode,
-};
+use petstore::config::{Registration, ServiceSettings, SimulationMode};
 use petstore::domain::api_key::{KeyName, NewKey};
 use petstore::domain::{
     AccountId, Actor, ApiKey, AuditEntry, AuditQuery, Deployment, Direction, Email, KeyId, NewAccount, PageLimit,

@@ -13,8 +13,8 @@ use axum::http::header::RETRY_AFTER;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use parking_lot::Mutex;
 
+use crate::api::admission::limit::RateLimit;
 use crate::api::error::{ApiError, Code};
-use crate::config::RateLimit;
 use crate::domain::{AccountId, Taken, TokenBucket};
 use crate::runtime::clock::Clock;
 use crate::telemetry::metrics::Counter;

@@ -7,8 +7,8 @@ use axum::http::{Method, StatusCode};
 use parking_lot::Mutex;
 
 use super::per_minute::Requests;
+use crate::api::listener::Listener;
 use crate::api::operations::Operation;
-use crate::config::Listener;
 use crate::server::Connections;
 use crate::telemetry::Sampler;
 use crate::telemetry::metrics::{Counter, Exposition, Gauge, Histogram, One};

@@ -5,11 +5,11 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use bytes::Bytes;
 use http_body_util::Full;
 
+use crate::api::addresses::Addresses;
 use crate::api::error::{ApiError, Code};
 use crate::api::operations::Operation::{self, GetPet, ListPets};
 use crate::api::request_id::X_REQUEST_ID;
 use crate::api::response::{self, Response};
-use crate::config::Addresses;
 use crate::domain::Timestamp;
 
 /// 2026-11-20T00:00:00Z in the format of the `Deprecation` header (RFC 9745).

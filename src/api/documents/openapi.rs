@@ -13,8 +13,9 @@ use sha2::{Digest, Sha256};
 use super::deprecation::REMOVED_AT;
 use super::file::File;
 use super::openapi_3_0;
+use crate::api::addresses::{Addresses, BaseUrl};
+use crate::api::listener::Listener;
 use crate::api::response::Response;
-use crate::config::{Addresses, BaseUrl, Listener};
 use crate::domain::{Deployment, Timestamp};
 use crate::store::Store;
 

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use axum::http::StatusCode;
 
+use crate::api::addresses::Addresses;
 use crate::api::cache::pages::{self, List};
 use crate::api::call::Call;
 use crate::api::caller;
-use crate::api::client_address::{Peer, client_address};
+use crate::api::client::address::{Peer, client_address};
 use crate::api::error::{ApiError, Code};
 use crate::api::input::fields::{Fields, NEW_ORDER};
 use crate::api::input::idempotency;
@@ -16,7 +17,6 @@ use crate::api::input::query_and_body;
 use crate::api::operations::Operation;
 use crate::api::response::{self, Response};
 use crate::api::state::Api;
-use crate::config::Addresses;
 use crate::domain::json::{order_json, write_order};
 use crate::domain::order::{PlaceOrderError, TransitionError};
 use crate::domain::{

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::http::StatusCode;
 
+use crate::api::addresses::Addresses;
 use crate::api::cache::pages::{self, List};
 use crate::api::call::Call;
 use crate::api::documents::deprecation::REMOVED_AT;
@@ -15,7 +16,6 @@ use crate::api::input::query_and_body;
 use crate::api::operations::Operation;
 use crate::api::response::Response;
 use crate::api::state::Api;
-use crate::config::Addresses;
 use crate::domain::json::{pet_json, write_pet};
 use crate::domain::{NewPet, Pet, PetName, PetQuery, PetStatus};
 use crate::store::StoredResponse;

@@ -8,11 +8,11 @@ use axum::http::{HeaderValue, StatusCode};
 use bytes::Bytes;
 
 use super::query_and_body::parameters;
+use crate::api::addresses::Addresses;
 use crate::api::error::ApiError;
 use crate::api::number::integer;
 use crate::api::operations::Operation;
 use crate::api::response::{self, Response};
-use crate::config::Addresses;
 use crate::domain::{Direction, Invalid, PageLimit, PageQuery};
 
 /// Parses the query of a list. `parse` reads a status.

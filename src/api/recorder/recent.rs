@@ -170,7 +170,7 @@ mod tests {
 
     use super::super::record::{Exchange, KeyOwner, RedactedText, SHOWN};
     use super::*;
-    use crate::config::Listener;
+    use crate::api::listener::Listener;
     use crate::domain::{KeyId, Timestamp};
 
     /// A request whose heads and bodies have these sizes.

@@ -7,8 +7,8 @@ use axum::http::StatusCode;
 use axum::http::header::HeaderMap;
 
 use super::shown::is_header_shown;
+use crate::api::listener::Listener;
 use crate::api::operations::Operation;
-use crate::config::Listener;
 use crate::domain::{AccountId, KeyId, Timestamp};
 use crate::redaction::{HIDDEN, without_keys};
 

@@ -12,9 +12,10 @@ use axum::http::{HeaderMap, HeaderValue, Method};
 use bytes::Bytes;
 use http_body_util::Full;
 
+use crate::api::addresses::Addresses;
+use crate::api::listener::Listener;
 use crate::api::operations::Operation;
 use crate::api::response::Response;
-use crate::config::{Addresses, Listener};
 
 /// The headers that pages may send. The last three are those of W3C Trace Context and Baggage, which browsers'
 /// OpenTelemetry instrumentation adds to every request.

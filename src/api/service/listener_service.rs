@@ -23,17 +23,18 @@ use super::cors::{Cors, is_preflight};
 use super::framing;
 use super::record::Unanswered;
 use super::telemetry::{RequestTelemetry, log_cause};
+use crate::api::addresses::BaseUrl;
 use crate::api::caller::Caller;
-use crate::api::client_address::Peer;
+use crate::api::client::address::Peer;
 use crate::api::error::{ApiError, Cause, Code};
 use crate::api::input::query_and_body::RequestBody;
+use crate::api::listener::Listener;
 use crate::api::operations::Operation::{self, GetPet};
 use crate::api::operations::Target;
 use crate::api::recorder::record::RecordedRequest;
 use crate::api::request_id::{X_REQUEST_ID, new_request_id, request_id};
 use crate::api::response::{self, Sent};
 use crate::api::state::Api;
-use crate::config::{BaseUrl, Listener};
 use crate::server::{self, Connections, Rejection, TimedBody};
 
 /// Limit of finding the account of a request that no operation responds to, which the account's list of requests shows.

@@ -14,6 +14,7 @@ use super::telemetry::RequestTelemetry;
 use crate::api::admission::keys::KeyHolder;
 use crate::api::caller::Caller;
 use crate::api::input::idempotency::IDEMPOTENT_REPLAYED;
+use crate::api::listener::Listener;
 use crate::api::operations::Operation;
 use crate::api::prefer::delivery::Simulated;
 use crate::api::recorder::record::{
@@ -23,7 +24,6 @@ use crate::api::recorder::shown;
 use crate::api::request_id::X_REQUEST_ID;
 use crate::api::response;
 use crate::api::state::Api;
-use crate::config::Listener;
 
 impl RecordedRequest {
     /// Begins to record a request, before the response has all its headers. `None` without a key that was ever valid.

@@ -5,7 +5,7 @@ use clap::Args;
 use super::config::stored_deployment;
 use crate::api::documents::openapi::{Version, document};
 use crate::cli::{Outcome, print};
-use crate::config::{Addresses, Common, ServiceSettings};
+use crate::config::{Common, ServiceSettings};
 use crate::domain::Deployment;
 use crate::runtime::clock::Clock;
 
@@ -24,7 +24,7 @@ pub struct Openapi {
 impl Openapi {
     pub fn run(self, common: &Common) -> Outcome {
         let service = &self.service;
-        let addresses = Addresses::new(service, service.listen, service.messages_listen);
+        let addresses = service.addresses(service.listen, service.messages_listen);
         let deployment = match common.deployment {
             Some(given) => given,
             None => stored_deployment(common)?.unwrap_or(Deployment::Production),

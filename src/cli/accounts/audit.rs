@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use crate::cli::terminal::table::{Listed, or_dash, print_list, strip_bidi};
 use crate::cli::{Create, Outcome, with_store};
-use crate::config::{Common, duration};
+use crate::config::Common;
+use crate::domain::time::duration;
 use crate::domain::{AuditEntry, AuditQuery, Direction, PageLimit, PageQuery};
 use crate::runtime::clock::Clock;
 

@@ -11,8 +11,9 @@ use crate::api::prefer::preferences::Preferences;
 use crate::cli::data::database::find_account;
 use crate::cli::terminal::table::{Listed, or_dash, print_list, strip_bidi};
 use crate::cli::{Create, Failure, Outcome, actor, stdout, with_store};
-use crate::config::{Common, at_least_a_second, duration};
+use crate::config::{Common, at_least_a_second};
 use crate::domain::api_key::{KeyName, NewKey, Rotation};
+use crate::domain::time::duration;
 use crate::domain::{ApiKey, Deployment, Email, Invalid, KeyId, KeyRecord};
 use crate::runtime::clock::Clock;
 

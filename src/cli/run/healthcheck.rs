@@ -9,8 +9,9 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::api::Operation;
+use crate::api::{Listener, reachable};
 use crate::cli::{Failure, Outcome};
-use crate::config::{Listener, ServiceSettings, reachable};
+use crate::config::ServiceSettings;
 use crate::net::http_client::{Client, Response};
 use crate::tls::{self, Trust};
 

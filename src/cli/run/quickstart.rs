@@ -15,10 +15,11 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use super::serve::{open_for, serve};
+use crate::api::{Addresses, BaseUrl};
 use crate::app;
 use crate::cli::data::backup;
 use crate::cli::{Failure, Outcome, actor, stdout};
-use crate::config::{Addresses, BaseUrl, Common, ServiceSettings};
+use crate::config::{Common, ServiceSettings};
 use crate::console::shell_quoted;
 use crate::domain::account::{HashingMemory, NewPassword};
 use crate::domain::api_key::{KeyName, NewKey};

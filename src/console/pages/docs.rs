@@ -16,7 +16,7 @@ use http_body_util::StreamBody;
 use hyper::body::Frame;
 
 use crate::api::File;
-use crate::config::{Addresses, BaseUrl};
+use crate::api::{Addresses, BaseUrl};
 use crate::console::Console;
 use crate::console::layout::{self, Site};
 use crate::console::session::current_user::CurrentUser;

@@ -18,6 +18,7 @@ use crate::console::session::current_user::SignedIn;
 use crate::console::shown::sample_request::SampleRequest;
 use crate::console::shown::times::{ago, day, moment};
 use crate::domain::api_key::{KeyName, KeyQuery, KeyState, NewKey, Rotation};
+use crate::domain::time::duration;
 use crate::domain::{ApiKey, Invalid, KeyId, KeyRecord, PageLimit, PageQuery, grouped};
 
 /// The lifetimes that the form offers: value and text.
@@ -290,7 +291,7 @@ async fn own_key(who: &SignedIn, id: &str) -> Result<Row, PageError> {
 /// Parses one of the durations that a form offers.
 fn choice(text: &str, offered: &[(&str, &str)]) -> Result<Duration, Invalid> {
     match offered.iter().any(|(value, _)| *value == text) {
-        true => crate::config::duration(text),
+        true => duration(text),
         false => Err(Invalid("must be one of the options".into())),
     }
 }

@@ -4,9 +4,9 @@ use askama::Template;
 use axum::http::StatusCode;
 use axum::response::Response;
 
+use crate::api::Addresses;
 use crate::api::Operation;
 use crate::api::documents::deprecation;
-use crate::config::Addresses;
 use crate::console::error::PageError;
 use crate::console::layout::{Site, page};
 use crate::console::session::current_user::CurrentUser;

@@ -50,7 +50,7 @@ pub async fn submit(user: CurrentUser, fields: Form) -> Result<Response, PageErr
 
 fn refuse_if_closed(user: &CurrentUser) -> Result<(), PageError> {
     let closed = || PageError::forbidden("Sign-up is closed. Ask the operator of this service for an account.");
-    user.console.may_sign_up().then_some(()).ok_or_else(closed)
+    user.console.may_sign_up.then_some(()).ok_or_else(closed)
 }
 
 fn form(user: &CurrentUser, email: Field, password: Field) -> Response {

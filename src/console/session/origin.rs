@@ -3,7 +3,7 @@
 use axum::http::HeaderMap;
 use axum::http::header::{HOST, ORIGIN};
 
-use crate::config::Addresses;
+use crate::api::Addresses;
 
 /// Returns whether a form comes from our own pages. Current browsers send its origin in `Origin` or, over TLS and on
 /// the same machine, in `Sec-Fetch-Site` too. Each that is present must match, and one must be present: a request
@@ -35,7 +35,7 @@ mod tests {
     use axum::http::uri::Scheme;
 
     use super::*;
-    use crate::config::BaseUrl;
+    use crate::api::BaseUrl;
 
     #[test]
     fn origin_must_be_present_and_ours() {

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use petstore::config::{Network, RateLimit};
+use petstore::api::{Network, RateLimit};
 use petstore::domain::Timestamp;
 use petstore::domain::session::IDLE;
 use testkit::console::{PASSWORD, form};

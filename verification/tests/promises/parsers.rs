@@ -7,8 +7,9 @@ use std::sync::LazyLock;
 
 use clap::{Args, Command};
 use http::{HeaderMap, HeaderValue, Method, Uri};
+use petstore::api::{BaseUrl, Listener, Network};
 use petstore::api::{Prefer, Target, parse_message, parse_new_pet, parse_pet_query};
-use petstore::config::{self, BaseUrl, File, Listener, Network, ServiceSettings};
+use petstore::config::{File, ServiceSettings};
 use petstore::domain::json::pet_json;
 use petstore::domain::{ApiKey, Deployment, IdempotencyKey, MessageId, MessageText};
 use petstore::server::RequestLine;
@@ -95,7 +96,7 @@ fn settings(bytes: &[u8]) -> bool {
     // The values become defaults of flags, whose parsers run, too.
     let file = File::parse(text, &COMMAND).map(|file| file.apply(COMMAND.clone()).try_get_matches_from(["serve"]));
     let url = BaseUrl::parse(text).map(|url| assert!(url.origin().starts_with("http") && url.as_str() == text));
-    let duration = config::duration(text).map(|time| assert!(time.as_secs() <= 365_250 * 86_400));
+    let duration = petstore::domain::time::duration(text).map(|time| assert!(time.as_secs() <= 365_250 * 86_400));
     file.is_ok() || url.is_ok() || duration.is_ok() || Network::parse(text).is_ok()
 }
 

@@ -3,8 +3,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use petstore::api::RateLimit;
 use petstore::api::admission::rate_limit::RateLimits;
-use petstore::config::RateLimit;
 use petstore::domain::{AccountId, Timestamp};
 use petstore::runtime::clock::Clock;
 use testkit::console::{PASSWORD, form};

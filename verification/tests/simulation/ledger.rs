@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use petstore::config::RateLimit;
+use petstore::api::RateLimit;
 use petstore::domain::order::OrderStatus;
 use petstore::domain::{AccountId, MessageId, Role, Timestamp};
 use std::time::Duration;

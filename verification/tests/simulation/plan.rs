@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use petstore::config::RateLimit;
+use petstore::api::RateLimit;
 use testkit::Random;
 
 use crate::bugs::Bug;

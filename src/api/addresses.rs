@@ -7,7 +7,7 @@ use axum::http::HeaderMap;
 use axum::http::header::HOST;
 use axum::http::uri::{Authority, Scheme};
 
-use super::{Listener, ServiceSettings};
+use super::listener::Listener;
 use crate::domain::Invalid;
 
 /// A public base URL: `http` or `https`, a host, an optional path, and `/v1` at its end.
@@ -111,22 +111,6 @@ pub struct Addresses {
 }
 
 impl Addresses {
-    pub fn new(service: &ServiceSettings, store_bound: SocketAddr, messages_bound: SocketAddr) -> Self {
-        let scheme = if service.tls_cert.is_some() { Scheme::HTTPS } else { Scheme::HTTP };
-        let known = |configured: &Option<BaseUrl>, bound| {
-            configured.clone().unwrap_or_else(|| BaseUrl::of_bound(&scheme, bound))
-        };
-        Self {
-            base_url: known(&service.base_url, store_bound),
-            messages_base_url: known(&service.messages_base_url, messages_bound),
-            staging_base_url: service.staging_base_url.clone(),
-            cors_origins: service.cors_origin.clone(),
-            security_contacts: service.security_contact.clone(),
-            scheme,
-            store_bound,
-        }
-    }
-
     /// Returns the base URL of the operations of `listener`. Operations of every listener have the store's base URL.
     pub const fn base_url_of(&self, listener: Option<Listener>) -> &BaseUrl {
         match listener {

@@ -6,7 +6,7 @@ use std::sync::Once;
 use axum::http::header::FORWARDED;
 use axum::http::{HeaderMap, HeaderValue};
 
-use crate::config::Network;
+use crate::api::client::network::Network;
 use crate::domain::{Actor, Email, Timestamp};
 use crate::redaction::without_keys;
 

@@ -1,0 +1,4 @@
+//! The addresses of clients.
+
+pub(crate) mod address;
+pub(super) mod network;
