@@ -5,8 +5,14 @@ const exact = (_, value) => (Number.isInteger(value) && !Number.isSafeInteger(va
 // Relative to the page, so that it is found behind a path prefix too.
 const content = JSON.parse(await (await fetch("openapi.json")).text(), exact);
 
+const operations = Object.values(content.paths).flatMap(Object.values);
+// The page calls this service, so it shows its addresses instead of variables.
+for (const server of [content, ...Object.values(content.paths), ...operations].flatMap((part) => part.servers ?? [])) {
+  server.url = server.url.replace(/{(\w+)}/g, (_, name) => server.variables[name].default);
+  delete server.variables;
+}
 // Otherwise Scalar looks for the document's server among the operation's own, and sends requests to this page.
-for (const operation of Object.values(content.paths).flatMap(Object.values)) {
+for (const operation of operations) {
   if (operation.servers) operation["x-scalar-selected-server"] = operation.servers[0].url;
 }
 

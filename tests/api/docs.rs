@@ -61,9 +61,9 @@ async fn reference_opened_at_localhost_with_tls_calls_localhost() {
     let host = format!("localhost:{store}");
     let get = async |path: &str| transport.send(service.request("GET", path).host(&host)).await;
     let document = get("/openapi.json").await.json();
-    assert_eq!(document["servers"][0]["url"], format!("https://{host}/v1"));
+    assert_eq!(document["servers"][0]["variables"]["storeUrl"]["default"], format!("https://{host}/v1"));
     let url = format!("https://localhost:{messages}/v1");
-    assert_eq!(document["paths"]["/messages"]["servers"][0]["url"], url);
+    assert_eq!(document["paths"]["/messages"]["servers"][0]["variables"]["messagesUrl"]["default"], url);
     let reference = get("/docs").await;
     let policy = format!("connect-src 'self' https://{host} https://localhost:{messages};");
     assert!(reference.status() == 200 && reference.shown().contains(&policy), "{}", reference.shown());

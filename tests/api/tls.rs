@@ -38,7 +38,10 @@ async fn api_uses_https_addresses() {
     assert_eq!(created.status(), 201);
     assert_eq!(created.header("location"), Some(format!("https://{}/v1/pets/1", service.store_address).as_str()));
     let document = transport.send(service.request("GET", "/openapi.json")).await;
-    assert_eq!(document.json()["servers"][0]["url"], format!("https://{}/v1", service.store_address));
+    assert_eq!(
+        document.json()["servers"][0]["variables"]["storeUrl"]["default"],
+        format!("https://{}/v1", service.store_address)
+    );
     let rejected = transport.send(service.request("GET", "/v1/pets")).await;
     assert_eq!((rejected.code().as_str(), rejected.header(HSTS)), ("missing_api_key", Some("max-age=31536000")));
 }

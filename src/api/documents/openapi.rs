@@ -19,14 +19,8 @@ use crate::api::response::Response;
 use crate::domain::{Deployment, Timestamp};
 use crate::store::Store;
 
-/// The document as it is written: that of a production service at `ROOT`.
+/// The document as it is written: that of a production service with a staging sibling.
 const SOURCE: &str = include_str!("../../../docs/openapi.json");
-
-/// The store's address in `SOURCE`, without `/v1`.
-const ROOT: &str = "https://api.petstore.example";
-
-/// The messages address in `SOURCE`, without `/v1`.
-const MESSAGES_ROOT: &str = "https://messages.petstore.example";
 
 const JSON: &str = "application/json";
 
@@ -101,10 +95,10 @@ struct Template {
 
 impl Template {
     fn at(&self, addresses: &Addresses) -> File {
-        let roots =
-            |addresses: &Addresses| [addresses.messages_base_url.root(), addresses.base_url.root()].map(str::to_owned);
-        let (from, to) = (roots(&self.stand_in), roots(addresses));
-        // The messages address begins like that of the store, and goes on with its port.
+        let urls = |addresses: &Addresses| {
+            [&addresses.messages_base_url, &addresses.base_url].map(|url| format!("\"{}\"", url.as_str()))
+        };
+        let (from, to) = (urls(&self.stand_in), urls(addresses));
         let text = self.text.replace(&from[0], &to[0]).replace(&from[1], &to[1]);
         File::uncompressed(JSON, text, &[&self.version, to.join(" ").as_bytes()].concat())
     }
@@ -130,15 +124,11 @@ pub(super) fn source() -> Value {
     serde_json::from_str(SOURCE).expect("docs/openapi.json is JSON")
 }
 
+/// Sets the servers, which are the only part of the document that depends on the addresses.
 fn set_addresses(document: &mut Value, addresses: &Addresses, deployment: Deployment) {
-    // The values of `Location` and `Link` are relative if only the client knows the host.
-    for (root, base_url) in [(ROOT, &addresses.base_url), (MESSAGES_ROOT, &addresses.messages_base_url)] {
-        let reference = base_url.as_reference();
-        replace(&mut document["components"]["headers"], root, reference.strip_suffix("/v1").unwrap_or(reference));
-        replace(document, root, base_url.root());
-    }
     document["servers"] = servers(addresses, deployment);
-    let messages = json!([server(&addresses.messages_base_url, format!("{deployment}, messages"))]);
+    let description = format!("{deployment}, messages");
+    let messages = json!([server("messagesUrl", &addresses.messages_base_url, description)]);
     let path = object(&mut document["paths"]["/messages"]);
     // Some tools read the servers of a path, others only the servers of an operation.
     for operation in path.values_mut().filter_map(Value::as_object_mut) {
@@ -148,15 +138,21 @@ fn set_addresses(document: &mut Value, addresses: &Addresses, deployment: Deploy
 }
 
 fn servers(addresses: &Addresses, deployment: Deployment) -> Value {
-    let own = server(&addresses.base_url, deployment);
+    let own = server("storeUrl", &addresses.base_url, deployment);
     let sibling = addresses.staging_base_url.as_ref().filter(|_| deployment == Deployment::Production);
-    let sibling = sibling.map(|url| server(url, Deployment::Staging));
+    let sibling = sibling.map(|url| server("stagingUrl", url, Deployment::Staging));
     Value::Array([own].into_iter().chain(sibling).collect())
 }
 
-fn server(url: &BaseUrl, description: impl Display) -> Value {
+/// Returns a server whose address is the default of `variable`, so that a generated client can be pointed at another store.
+fn server(variable: &str, url: &BaseUrl, description: impl Display) -> Value {
     // The rules of OWASP require `x-internal`. All clients may use the server.
-    json!({ "url": url.as_str(), "description": description.to_string(), "x-internal": false })
+    json!({
+        "url": format!("{{{variable}}}"),
+        "description": description.to_string(),
+        "variables": { variable: { "default": url.as_str() } },
+        "x-internal": false,
+    })
 }
 
 /// Removes `getPet`, the links to it, and the headers and the example that only its existence explains.
@@ -181,16 +177,6 @@ fn remove_get_pet(document: &mut Value) {
     let headers = object(&mut document["components"]["headers"]);
     for name in ["Location", "Deprecation", "Sunset", "DeprecationLink"] {
         headers.shift_remove(name);
-    }
-}
-
-/// Replaces `from` in every string of `value`.
-fn replace(value: &mut Value, from: &str, to: &str) {
-    match value {
-        Value::String(text) => *text = text.replace(from, to),
-        Value::Array(items) => items.iter_mut().for_each(|item| replace(item, from, to)),
-        Value::Object(fields) => fields.values_mut().for_each(|field| replace(field, from, to)),
-        _ => {}
     }
 }
 

@@ -1,3 +1,5 @@
+//go:build ignore
+
 // The story with the Go client of openapi-generator.
 package main
 
@@ -11,7 +13,6 @@ import (
 	"example/petstore"
 )
 
-// The client takes both addresses from the document.
 var store = petstore.NewAPIClient(petstore.NewConfiguration())
 
 func main() {
@@ -57,7 +58,10 @@ func main() {
 }
 
 func withKey(key string) context.Context {
-	return context.WithValue(context.Background(), petstore.ContextAccessToken, key)
+	ctx := context.WithValue(context.Background(), petstore.ContextAccessToken, key)
+	return context.WithValue(ctx, petstore.ContextServerVariables, map[string]string{
+		"storeUrl": os.Getenv("STORE_URL"), "messagesUrl": os.Getenv("MESSAGES_URL"),
+	})
 }
 
 func show(step string, response *http.Response, value any, err error) {

@@ -2,9 +2,9 @@
 import { client } from "./petstore/client.gen";
 import * as api from "./petstore";
 
-const { MESSAGES_URL, STORE_API_KEY } = process.env;
-// The client takes one address from the document, and sends every operation to it by default.
-client.setConfig({ auth: STORE_API_KEY });
+const { STORE_URL, MESSAGES_URL, STORE_API_KEY } = process.env;
+// The client sends every operation to one address by default.
+client.setConfig({ baseUrl: STORE_URL, auth: STORE_API_KEY });
 
 async function main() {
   const list = await api.listPets();
