@@ -1,8 +1,9 @@
-//! Generated clients. The commands of docs/clients.md generate them from a running service. The tests then run the programs
-//! of the page, and with each client the same story, in `tests/contract/clients`.
+//! Generated clients. The commands of docs/clients.md generate them from a store, which then ends. The tests run the programs
+//! of the page with other stores, and with each client the same story, in `tests/contract/clients`.
 
 use std::path::Path;
 use std::process::Output;
+use std::thread;
 use std::time::Duration;
 
 use tempfile::TempDir;
@@ -46,7 +47,7 @@ date=2030-12-05 410 operation_removed Sunset=Thu, 05 Dec 2030 00:00:00 GMT
 date=2030-12-05 201 no error
 ";
 
-/// A client generated from the document of a service, in a folder with its programs.
+/// A client generated from the document of another store, in a folder with its programs.
 struct Client {
     service: Petstore,
     proxy: FailingProxy,
@@ -60,6 +61,7 @@ fn openapi_fetch_client_works() {
     client.run("tsc --strict --skipLibCheck --target es2022 --module nodenext --noEmit example.ts story.ts");
     client.tells_the_story("node story.ts");
     client.example_works("node example.ts", true);
+    client.passes_the_checklist("node example.ts");
 }
 
 #[test]
@@ -68,6 +70,7 @@ fn hey_api_client_works() {
     client.run("tsc --strict --skipLibCheck --target es2022 --module nodenext --outDir js example.ts story.ts");
     client.tells_the_story("node js/story.js");
     client.example_works("node js/example.js", true);
+    client.passes_the_checklist("node js/example.js");
 }
 
 #[test]
@@ -75,6 +78,7 @@ fn python_client_works() {
     let client = Client::generate("Python", "python", "example.py");
     client.tells_the_story("python story.py");
     client.example_works("python example.py", true);
+    client.passes_the_checklist("python example.py");
 }
 
 #[test]
@@ -86,8 +90,11 @@ fn generated_client_meets_every_simulated_failure() {
 #[test]
 fn go_client_works() {
     let client = Client::generate("Go", "go", "example.go");
+    client.run(&go("vet ./..."));
+    client.run(&go("test ./..."));
     client.tells_the_story(&go("run story.go"));
     client.example_works(&go("run example.go"), true);
+    client.passes_the_checklist(&go("run example.go"));
 }
 
 #[test]
@@ -100,10 +107,12 @@ fn rust_client_works() {
     client.tells_the_story(&format!("{cargo} story"));
     // The generated client does not return the headers of errors.
     client.example_works(&format!("{cargo} example"), false);
+    client.passes_the_checklist(&format!("{cargo} example"));
 }
 
 impl Client {
-    /// Starts a service, runs the commands of a section, and adds the story and the section's program.
+    /// Runs the commands of a section with a store of their own, adds the story and the section's program, and starts the
+    /// service that these use.
     fn generate(heading: &str, story: &str, program_name: &str) -> Self {
         let mut service = Petstore::start();
         let (proxy, address) = FailingProxy::start(&service.store);
@@ -115,7 +124,9 @@ impl Client {
         }
         std::os::unix::fs::symlink(tool("npm/node_modules"), client.folder.path().join("node_modules")).unwrap();
         let Section { commands, program } = section(heading);
-        client.run(&commands);
+        let commands = commands.replace("http://127.0.0.1:8080", "${STORE_URL%/v1}");
+        let generated = client.with_store_of_its_own("", &commands);
+        assert!(generated.status.success(), "{}", shown(&generated));
         client.write(program_name, &program);
         client
     }
@@ -128,24 +139,61 @@ impl Client {
         assert_eq!(self.run(command), STORY);
     }
 
-    /// Runs the program of the page. It adds an animal once, and lists all of them, although requests fail. With a wrong key,
-    /// it fails.
+    /// Runs the program of the page. It adds and orders an animal once, and lists all of them, although requests fail. With a
+    /// wrong key, it fails at once.
     fn example_works(&self, command: &str, reads_retry_after: bool) {
-        self.proxy.fail_next(&["code=429", "code=503", "drop=response", "", "code=503", ""]);
+        self.proxy.fail_next(&["code=429", "code=503", "drop=response", "", "code=503", "", "code=503", ""]);
         let printed = self.run(command);
         let attempts = self.proxy.fail_next(&[]);
-        let keys: Vec<_> = attempts.iter().map(|attempt| attempt.idempotency_key.as_ref()).collect();
-        assert!(keys.len() == 4 && keys.iter().all(|key| key.is_some() && *key == keys[0]), "{keys:?}");
+        let keys: Vec<_> = attempts.iter().map(|attempt| attempt.idempotency_key.as_deref()).collect();
+        assert!(keys.len() == 6 && keys.iter().all(Option::is_some), "{keys:?}");
+        assert!(keys[..4].iter().all(|key| *key == keys[0]) && keys[4] == keys[5] && keys[3] != keys[4], "{keys:?}");
         if reads_retry_after {
             let waited = attempts[1].at - attempts[0].at;
             assert!(waited >= Duration::from_secs(RETRY_AFTER), "{command} waits for {waited:?}");
         }
         let wrong = self.output(&format!("STORE_API_KEY=pet_test_wrong {command}"));
         assert!(!wrong.status.success() && wrong.stdout.is_empty(), "{command}\n{}", shown(&wrong));
-        let lines: Vec<_> = printed.lines().collect();
+        assert_eq!(self.proxy.fail_next(&[]).len(), 1, "{command} repeats a request with a wrong key");
         // 30 animals of the quickstart, and two of the story.
-        assert_eq!(lines.len(), 1 + 30 + 2 + 1, "{printed}");
-        assert_eq!((lines[0], lines[1], lines[33]), ("added Rex", "1 Rex", "33 Rex"), "{printed}");
+        has_listed(&printed, "ordered Rex", 30 + 2 + 1);
+    }
+
+    /// Runs the program of the page with a key for each line of the checklist in docs/test-your-client.md.
+    fn passes_the_checklist(&self, command: &str) {
+        let checklist = checklist();
+        let (slow, quick): (Vec<_>, Vec<_>) =
+            checklist.iter().partition(|line| ["delay=30000", "pace=50", "code=503"].contains(&&***line));
+        thread::scope(|scope| {
+            // These clients wait until they give up.
+            for preferences in slow {
+                scope.spawn(move || self.passes(command, preferences));
+            }
+            quick.into_iter().for_each(|preferences| self.passes(command, preferences));
+        });
+    }
+
+    fn passes(&self, command: &str, preferences: &str) {
+        let script = format!("export STORE_API_KEY=$STORE_API_KEY_FAILING; {command}");
+        let output = self.with_store_of_its_own(&format!("--prefer 'failing={preferences}'"), &script);
+        let (printed, failure) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        println!("{command} with {preferences}\n{}", shown(&output));
+        let reports = |expected| assert!(!output.status.success() && failure.contains(expected), "{preferences}");
+        match preferences {
+            // Without a timeout, the program would succeed.
+            "code=503" | "delay=30000" | "pace=50" => reports("request failed"),
+            // Python's and Rust's enumerations have no place for other values.
+            "body=unknown-value" if !output.status.success() => reports("request failed"),
+            "error=invalid_api_key" => reports("create another key"),
+            "code=409, operation=placeOrder" => has_listed(&printed, "Rex is gone", 30 + 1),
+            _ => has_listed(&printed, "ordered Rex", 30 + 1),
+        }
+    }
+
+    /// Runs a script in the client's folder with a store that starts with `flags` and ends with the script.
+    fn with_store_of_its_own(&self, flags: &str, script: &str) -> Output {
+        let mut shell = shell(&format!("'{}' ephemeral {flags} -- sh -euc \"$SCRIPT\"", testkit::petstore()));
+        run(shell.env("SCRIPT", script), self.folder.path())
     }
 
     /// Runs a command in the client's folder and returns its output.
@@ -159,4 +207,22 @@ impl Client {
         let mut shell = shell(&self.service.at_its_addresses(command));
         run(self.service.environment(&mut shell), self.folder.path())
     }
+}
+
+/// Checks the output of a program of the page that has added the last of `animals`.
+fn has_listed(printed: &str, order: &str, animals: usize) {
+    let lines: Vec<_> = printed.lines().collect();
+    assert_eq!(lines.len(), 3 + animals, "{printed}");
+    assert!(lines[..2] == ["added Rex", order] && lines[2].starts_with("message "), "{printed}");
+    assert_eq!((lines[3], lines[2 + animals]), ("1 Rex", &*format!("{animals} Rex")), "{printed}");
+}
+
+/// Returns the preferences of the checklist in docs/test-your-client.md.
+fn checklist() -> Vec<&'static str> {
+    let page = include_str!("../../docs/test-your-client.md");
+    let (_, checklist) = page.split_once("\n## Checklist\n").expect("a checklist");
+    let codes = checklist.split("\n## ").next().unwrap_or_default().split('`').skip(1).step_by(2);
+    let preferences: Vec<_> = codes.filter(|code| code.contains('=')).collect();
+    assert!(preferences.len() > 10, "{preferences:?}");
+    preferences
 }

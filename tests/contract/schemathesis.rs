@@ -11,7 +11,8 @@ use serde_json::Value;
 use testkit::trial::{self, is_full, rounds};
 use testkit::{PostgresServer, Random};
 
-use crate::process::{Petstore, run, shown, tool};
+use crate::guide::section;
+use crate::process::{Petstore, run, shell, shown, tool};
 
 /// The suite sends the same requests each time, so that a change does not fail because of another change.
 const SEED: u64 = 20_301_208;
@@ -49,6 +50,19 @@ fn wrong_document_is_detected() {
     let output = schemathesis(&service.key, file.to_str().unwrap(), &service.store, &STORE, SEED, 1);
     let report = shown(&output);
     assert!(!output.status.success() && report.contains("Response violates schema"), "{report}");
+}
+
+#[test]
+fn documented_commands_find_no_failure() {
+    let service = Petstore::start();
+    let folder = tempfile::tempdir().unwrap();
+    let commands = section("Schemathesis").commands;
+    let seeded =
+        commands.replace("schemathesis run", "schemathesis --no-color run --generation-database none --seed 1");
+    let mut shell = shell(&service.at_its_addresses(&seeded));
+    let output = run(service.environment(&mut shell), folder.path());
+    assert!(output.status.success(), "{}", shown(&output));
+    assert_eq!(shown(&output).matches("No issues found").count(), 2, "{}", shown(&output));
 }
 
 fn check_conformance(service: &Petstore, database: &str) {
