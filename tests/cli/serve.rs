@@ -1,7 +1,7 @@
 //! `serve`: listeners, deployments, signals.
 
-use std::fs::File;
 use std::net::TcpListener;
+use std::process::Stdio;
 
 use expect_test::expect;
 use testkit::{Database, Folder, Process, Server, Signal, fields, petstore};
@@ -51,16 +51,18 @@ fn second_signal_skips_the_drain_delay() {
 fn after_a_failed_sync_nothing_starts_beside_other_processes() {
     let folder = Folder::with_account();
     folder.write("petstore-data/petstore.sync-failed", "");
-    // Holds the lock that an export does.
-    let export = File::open(folder.path("petstore-data")).unwrap();
-    export.lock_shared().unwrap();
+    // Holds the lock that an export does. Not in this process: another test that starts a program would keep it for a moment.
+    let mut flock = folder.program("flock");
+    flock.args(["--shared", "--no-fork", "petstore-data", "sh", "-c", "echo locked; exec cat"]).stdin(Stdio::piped());
+    let mut export = Process::start(&mut flock);
+    assert_eq!(export.next_line().as_deref(), Some("locked\n"));
     for command in ["serve", "key list"] {
         let ended = folder.run(command);
         let why = "petstore-data: a sync has failed, and other processes still use the database: they must end first";
         assert!(ended.shown().starts_with("exit 1\n") && ended.shown().contains(why), "{command}: {}", ended.shown());
     }
 
-    drop(export);
+    export.kill();
     let server = folder.serve("serve");
     assert!(!folder.path("petstore-data/petstore.sync-failed").exists());
     server.end_by(Signal::TERM);

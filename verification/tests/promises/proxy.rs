@@ -1,10 +1,11 @@
 //! The proxies of `ops/proxy/`, with their example configurations, in front of taps.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::process::Command;
 use std::sync::Mutex;
 
 use tempfile::TempDir;
+use testkit::postgres::free_port;
 use testkit::{Process, server_program};
 
 pub const NAMES: [&str; 3] = ["HAProxy", "nginx", "Caddy"];
@@ -33,8 +34,7 @@ impl Proxy {
     /// longer, because a test loads the machine.
     pub fn start(name: &'static str, secret: &str, upstreams: &Upstreams) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let free = [(), ()].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-        let [address, http2] = free.map(|listener| listener.local_addr().unwrap());
+        let [address, http2] = [(), ()].map(|()| SocketAddr::from(([127, 0, 0, 1], free_port())));
         let path = folder.path().to_str().unwrap();
         let (file, config, command) = match name {
             "HAProxy" => ("haproxy.cfg", haproxy(address, http2, secret, upstreams), vec!["haproxy", "-db", "-f"]),
