@@ -1,8 +1,8 @@
 //! An animal store as an HTTP and JSON service.
 //!
 //! Reading order: `domain` (values, rules and the JSON of the API), `store` (both databases), `api`, `console` (pages),
-//! `server` (connections), `relay` (messages to a web server), `telemetry` (log, metrics, traces), `tls` and `net` (clients
-//! and files), `runtime` (time and threads), `config`, `app` (composes the program) and `cli` (commands).
+//! `server` (connections), `relay` (messages to a web server), `telemetry` (log, metrics, traces), `net` (clients and
+//! files), `runtime` (time and threads), `config`, `app` (composes the program) and `cli` (commands).
 
 pub mod api;
 pub mod app;
@@ -17,7 +17,6 @@ pub mod runtime;
 pub mod server;
 pub mod store;
 pub mod telemetry;
-pub mod tls;
 
 /// The commit that the program was built from, with `-dirty` if the checkout had changes. `build.rs` sets it.
 pub const COMMIT: &str = env!("COMMIT");

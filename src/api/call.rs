@@ -24,25 +24,23 @@ pub struct Call<'r> {
 }
 
 impl<'r> Call<'r> {
-    /// Checks a request in this order: the key, the rate limit, the permission, the body's size and media type, the body
-    /// itself.
-    pub async fn check(
+    /// Reads the body of an admitted request. Checks its size and media type first.
+    pub async fn read(
         operation: Operation,
         api: &'r Api,
         head: &'r Parts,
         body: &mut impl RequestBody,
-        caller: &mut Caller<'_>,
+        caller: &Caller<'_>,
     ) -> Result<Self, ApiError> {
-        let account = caller.admit(api, operation, &head.headers).await?;
+        let account = caller.account().expect("callers of operations with an account are admitted first");
         let is_chunked = query_and_body::check_declared_body(&head.headers)?;
         let takes_body = *operation.method() == Method::POST;
-        let copy = api.account_requests.keeps_all.then(|| caller.body.insert(Vec::new()));
         let bytes = match takes_body || is_chunked {
-            true => query_and_body::read(&head.headers, body, is_chunked, copy).await?,
+            true => query_and_body::read(&head.headers, body, is_chunked).await?,
             false => Vec::new(),
         };
         let body = if takes_body { query_and_body::json_text(head, bytes)? } else { String::new() };
-        Ok(Self { api, operation, account, role: caller.role, head, body })
+        Ok(Self { api, operation, account, role: caller.role(), head, body })
     }
 
     /// The customer whose orders the caller may see and change. `None` for staff, who may see and change all.

@@ -1,122 +1,114 @@
-//! The callers of operations: their accounts and rate limits.
+//! The callers of operations: their keys or sessions, their rate limits and permissions.
 
 use std::sync::Arc;
 
 use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, Method};
 
-use super::admission::keys::{Authentication, KeyHolder};
+use super::admission::keys::{Authentication, CachedKey};
 use super::admission::rate_limit::Quota;
 use super::client::address::Peer;
 use super::error::{ApiError, Code};
 use super::operations::{Operation, Permission};
-use super::prefer::delivery::Simulated;
-use super::prefer::preferences::Preferences;
 use super::state::Api;
-use crate::domain::{AccountId, KeyId, Role};
+use crate::domain::api_key::KeyOwner;
+use crate::domain::{AccountId, Role};
 
-/// The caller of an operation, as far as it is known. The log and the headers of the response need it.
+/// The caller of an operation, as far as it is known.
 #[derive(Debug)]
 pub struct Caller<'r> {
     pub peer: &'r Peer,
-    /// `None` before the API key is found to be valid.
-    pub account: Option<AccountId>,
-    pub role: Role,
-    /// The valid API key. `None` before it is found to be valid, and for users of the console.
-    pub key: Option<KeyId>,
-    /// The holder of a key that is revoked or has expired. The caller is rejected.
-    pub inactive_key: Option<KeyHolder>,
-    /// `None` without a rate limit.
-    pub quota: Option<Quota>,
-    /// True if the key may only read.
-    pub is_read_only: bool,
-    /// The preferences of the key, on staging.
-    pub preferences: Option<Arc<Preferences>>,
-    /// The beginning of the body that the operation has read, on staging. `None` if it has read none.
-    pub body: Option<Vec<u8>>,
-    /// `None` unless the request got a simulation.
-    pub simulated: Option<Box<Simulated>>,
+    identity: Identity,
+}
+
+#[derive(Debug)]
+enum Identity {
+    Unknown,
+    /// A valid API key.
+    Key(Arc<CachedKey>),
+    /// A key that is revoked or has expired. Its owner is rejected, but sees the request in the console.
+    InactiveKey(KeyOwner),
+    /// A user signed in to the console.
+    User(AccountId, Role),
 }
 
 impl<'r> Caller<'r> {
     pub const fn unknown(peer: &'r Peer) -> Self {
-        Self {
-            peer,
-            account: None,
-            role: Role::Customer,
-            key: None,
-            inactive_key: None,
-            quota: None,
-            is_read_only: false,
-            preferences: None,
-            body: None,
-            simulated: None,
+        Self { peer, identity: Identity::Unknown }
+    }
+
+    pub const fn signed_in(account: AccountId, role: Role, peer: &'r Peer) -> Self {
+        Self { peer, identity: Identity::User(account, role) }
+    }
+
+    /// The account. `None` before the API key is found to be valid.
+    pub fn account(&self) -> Option<AccountId> {
+        match &self.identity {
+            Identity::Key(key) => Some(key.grant.account),
+            Identity::User(account, _) => Some(*account),
+            Identity::Unknown | Identity::InactiveKey(_) => None,
         }
     }
 
-    /// A user signed in to the console.
-    pub fn signed_in(account: AccountId, role: Role, peer: &'r Peer) -> Self {
-        Self { account: Some(account), role, ..Self::unknown(peer) }
-    }
-
-    /// Finds the caller of a path without an operation for it, where no credential is needed.
-    pub async fn recognize(&mut self, api: &Api, headers: &HeaderMap) {
-        if let Ok(key) = presented_key(headers) {
-            // Without the store, the caller is not recognized.
-            _ = self.find_holder(api, key).await;
+    pub fn role(&self) -> Role {
+        match &self.identity {
+            Identity::Key(key) => key.grant.role,
+            Identity::User(_, role) => *role,
+            Identity::Unknown | Identity::InactiveKey(_) => Role::Customer,
         }
     }
 
-    /// Checks the API key, the rate limit of its account, and the permission to call `operation`. Returns the account.
-    pub async fn admit(&mut self, api: &Api, operation: Operation, headers: &HeaderMap) -> Result<AccountId, ApiError> {
-        let account = self.authenticate(api, headers).await?;
-        if self.is_read_only && *operation.method() != Method::GET {
-            return Err(ApiError::new(Code::Forbidden, "This API key may only read."));
+    /// The valid API key. `None` before it is found to be valid, and for users of the console.
+    pub fn key(&self) -> Option<&CachedKey> {
+        match &self.identity {
+            Identity::Key(key) => Some(key),
+            _ => None,
         }
-        if operation.permission() == Permission::Staff && self.role != Role::Staff {
-            return Err(ApiError::new(Code::Forbidden, "Only staff may do this."));
-        }
-        Ok(account)
     }
 
-    /// Checks the API key and the rate limit of its account. Accepts a caller whose account is known.
-    async fn authenticate(&mut self, api: &Api, headers: &HeaderMap) -> Result<AccountId, ApiError> {
-        if let Some(account) = self.account {
-            return Ok(account);
+    /// The owner of the API key, valid or not. `None` for an unknown key, and for users of the console.
+    pub fn key_owner(&self) -> Option<KeyOwner> {
+        match &self.identity {
+            Identity::Key(key) => Some(key.grant.owner(false)),
+            Identity::InactiveKey(owner) => Some(*owner),
+            Identity::Unknown | Identity::User(..) => None,
         }
-        let account = self.find_holder(api, presented_key(headers)?).await?;
-        self.count(api, account)?;
-        Ok(account)
     }
 
-    /// Finds the account of an API key. Remembers the holder of an inactive key, which is rejected.
-    async fn find_holder(&mut self, api: &Api, key: &[u8]) -> Result<AccountId, ApiError> {
-        match api.api_keys.authenticate(key).await? {
+    /// Checks the API key. Accepts a user of the console.
+    pub async fn authenticate(&mut self, api: &Api, headers: &HeaderMap) -> Result<(), ApiError> {
+        if let Identity::User(..) = self.identity {
+            return Ok(());
+        }
+        match api.api_keys.authenticate(presented_key(headers)?).await? {
             Authentication::Valid(key) => {
-                (self.account, self.key) = (Some(key.grant.account), Some(key.grant.id));
-                (self.role, self.is_read_only) = (key.grant.role, key.grant.read_only);
-                self.preferences.clone_from(&key.preferences);
-                Ok(key.grant.account)
+                self.identity = Identity::Key(key);
+                Ok(())
             }
-            Authentication::Inactive(holder) => {
-                self.inactive_key = Some(holder);
+            Authentication::Inactive(owner) => {
+                self.identity = Identity::InactiveKey(owner);
                 Err(invalid())
             }
             Authentication::Unknown => Err(invalid()),
         }
     }
 
-    /// Counts a request against the rate limit of `account`. Rejects one that exceeds it.
-    pub fn count(&mut self, api: &Api, account: AccountId) -> Result<(), ApiError> {
-        let Some(limits) = &api.rate_limits else { return Ok(()) };
-        limits.check(*self.quota.insert(limits.take(account)))
+    /// Counts a request against the rate limit of its account. `None` without a limit, and for lists on pages, so that users
+    /// can see what a program that exhausted it is doing.
+    pub fn count(&self, api: &Api, operation: Operation) -> Option<Quota> {
+        let is_list_on_page = matches!(self.identity, Identity::User(..)) && *operation.method() == Method::GET;
+        api.rate_limits.as_ref().filter(|_| !is_list_on_page).zip(self.account()).map(|(limits, it)| limits.take(it))
     }
 
-    /// Writes the headers about the rate limit, if the request was counted.
-    pub fn write_headers(&self, api: &Api, headers: &mut HeaderMap) {
-        if let (Some(limits), Some(quota)) = (&api.rate_limits, self.quota) {
-            limits.write_headers(quota, headers);
+    /// Checks the permission to call `operation`.
+    pub fn check_permission(&self, operation: Operation) -> Result<(), ApiError> {
+        if self.key().is_some_and(|key| key.grant.read_only) && *operation.method() != Method::GET {
+            return Err(ApiError::new(Code::Forbidden, "This API key may only read."));
         }
+        if operation.permission() == Permission::Staff && self.role() != Role::Staff {
+            return Err(ApiError::new(Code::Forbidden, "Only staff may do this."));
+        }
+        Ok(())
     }
 }
 

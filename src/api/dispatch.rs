@@ -1,109 +1,56 @@
-//! Calls operations or simulates their failures, and responds to paths and methods that have none.
+//! The way of a call: the caller is admitted, then the operation is executed, or its failures are simulated.
 
-use axum::http::header::ALLOW;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, Method};
 
-use super::call::Call;
+use super::admission::rate_limit;
 use super::caller::Caller;
 use super::documents::deprecation;
-use super::documents::openapi::Version;
-use super::endpoints::{health, messages, metrics, orders, pets, well_known};
-use super::error::{ApiError, Code};
+use super::error::ApiError;
+use super::execute::{execute, execute_for_anyone};
 use super::input::query_and_body::RequestBody;
-use super::listener::Listener;
-use super::operations::Operation::{self, *};
-use super::operations::Target;
-use super::response::Response;
-use super::simulation::{Simulation, respond_at_date};
+use super::operations::Operation::{self, GetPet};
+use super::operations::Permission;
+use super::prefer::delivery::Called;
+use super::simulation::Simulation;
 use super::state::Api;
-use crate::domain::Transition;
 
-impl Operation {
-    /// Calls the operation, or simulates the failures that the request or its key asks for.
-    pub async fn call(
-        self,
-        api: &Api,
-        head: &Parts,
-        body: &mut impl RequestBody,
-        caller: &mut Caller<'_>,
-    ) -> Result<Response, ApiError> {
-        if let Some(simulator) = &api.simulator
-            && let Some(simulation) = Simulation::of(simulator, self, api, head, caller).await?
-        {
-            return Ok(Box::pin(simulation.call(self, api, head, body, caller)).await);
-        }
-        self.execute(api, head, body, caller).await
+/// Calls an operation, or simulates the failures that the request or its key asks for.
+///
+/// Checks a request in this order: the key, the rate limit, the permission, the preferences, the body's size and media
+/// type, the body itself.
+pub async fn call(
+    operation: Operation,
+    api: &Api,
+    head: &Parts,
+    body: &mut impl RequestBody,
+    caller: &mut Caller<'_>,
+) -> Called {
+    if operation == GetPet && deprecation::is_removed(operation, api.clock.coarse_now()) {
+        return deprecation::removed().into();
     }
-
-    /// Executes the operation. If it needs an API key, runs the checks first. The error is the response of a failed check, or
-    /// of an operation that was rejected.
-    ///
-    /// The request is passed by reference, because every by-value argument is copied into each future on the call path.
-    /// The futures of rare operations are boxed to keep this one small.
-    pub async fn execute(
-        self,
-        api: &Api,
-        head: &Parts,
-        body: &mut impl RequestBody,
-        caller: &mut Caller<'_>,
-    ) -> Result<Response, ApiError> {
-        let mut check = async || Call::check(self, api, head, body, caller).await;
-        match self {
-            GetPet if self.is_removed(api.clock.coarse_now()) => Err(deprecation::removed()),
-            ListPets => pets::list(&check().await?).await,
-            CreatePet => pets::create(&check().await?).await,
-            GetPet => pets::get(&check().await?).await,
-            ListOrders => orders::list(&check().await?).await,
-            PlaceOrder => orders::place(&check().await?).await,
-            GetOrder => Box::pin(orders::get(&check().await?)).await,
-            ApproveOrder => Box::pin(orders::change(&check().await?, caller.peer, Transition::Approve)).await,
-            DeliverOrder => Box::pin(orders::change(&check().await?, caller.peer, Transition::Deliver)).await,
-            CancelOrder => Box::pin(orders::change(&check().await?, caller.peer, Transition::Cancel)).await,
-            SendMessage => messages::send(&check().await?).await,
-            ListMessages => Box::pin(messages::list(&check().await?)).await,
-            GetLiveness => Ok(health::live()),
-            GetReadiness => Box::pin(health::ready(api)).await,
-            GetMetrics => Ok(Box::pin(metrics::serve(api, &head.headers)).await),
-            GetSecurityTxt => well_known::security_txt(api, &head.headers),
-            GetDocument | GetDocument30 => {
-                let version = if self == GetDocument { Version::V3_1 } else { Version::V3_0 };
-                let document = |now| api.documents.serve(version, now, &head.headers);
-                respond_at_date(api, &head.headers, caller, document)
-            }
-        }
+    if operation.permission() == Permission::Anyone {
+        // Boxed, because it is rarely needed.
+        let called = Box::pin(execute_for_anyone(operation, api, &head.headers)).await;
+        return called.unwrap_or_else(Called::from);
     }
-
-    /// Responds to a method that no operation at this operation's path has: 405, or 404 if all of them are removed.
-    pub fn answer_other_method(self, api: &Api) -> Response {
-        let now = api.clock.coarse_now();
-        let here = self.at_same_path().filter(|operation| !operation.is_removed(now));
-        let methods: Vec<_> = here.flat_map(Self::methods).map(Method::as_str).collect();
-        if methods.is_empty() {
-            return ApiError::route_not_found().answer();
-        }
-        let mut response = ApiError::method_not_allowed().answer();
-        let methods = HeaderValue::try_from(methods.join(",")).expect("methods are visible ASCII characters");
-        response.headers_mut().insert(ALLOW, methods);
-        response
+    if let Err(error) = caller.authenticate(api, &head.headers).await {
+        return error.into();
     }
-}
-
-impl Api {
-    /// The error for a path that `listener` does not have. If another listener has it, the message names its address.
-    pub fn path_not_found(&self, listener: Listener, request: &HeaderMap, path: &str) -> ApiError {
-        let addresses = self.addresses.reached_by(listener, request);
-        let (other, address) = match listener {
-            Listener::Store => (Listener::Messages, &addresses.messages_base_url),
-            Listener::Messages => (Listener::Store, &addresses.base_url),
-            Listener::Ops => return ApiError::route_not_found(),
-        };
-        match Target::of(other, &Method::GET, path).at_path() {
-            Some(operation) if operation.is_documented() => {
-                let message = format!("This path does not exist here. It belongs to `{}`.", address.as_str());
-                ApiError::new(Code::NotFound, message)
-            }
-            _ => ApiError::route_not_found(),
+    let limits = api.rate_limits.as_ref();
+    let quota = caller.count(api, operation);
+    let checked = rate_limit::check(limits, quota).and_then(|()| caller.check_permission(operation));
+    let simulation = match checked.and_then(|()| Simulation::of(operation, api, head, caller)) {
+        Ok(simulation) => simulation.map(Box::new),
+        Err(error) => {
+            let mut response = error.answer();
+            rate_limit::write_headers(limits, quota, response.headers_mut());
+            return response.into();
         }
+    };
+    if let Some(simulation) = simulation {
+        return Box::pin(simulation.call(operation, api, head, body, caller, quota)).await;
     }
+    let mut response = execute(operation, api, head, body, caller).await.unwrap_or_else(ApiError::answer);
+    rate_limit::write_headers(limits, quota, response.headers_mut());
+    response.into()
 }

@@ -2,24 +2,26 @@
 
 use std::time::Duration;
 
-use axum::http::header::{LOCATION, RETRY_AFTER, VARY};
+use axum::http::header::{LOCATION, RETRY_AFTER};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
+use axum::http::{HeaderValue, Method, StatusCode};
 
-use super::admission::rate_limit::{Quota, RATE_LIMIT, RATE_LIMIT_POLICY};
+use super::admission::rate_limit::{self, Quota, RATE_LIMIT, RATE_LIMIT_POLICY};
 use super::caller::Caller;
 use super::documents::deprecation::{self, REMOVED_AT};
-use super::documents::documented_errors::DocumentedError;
+use super::documents::documented_errors::{DocumentedError, error_with_code, error_with_status};
 use super::error::{ApiError, Code};
+use super::execute::execute;
 use super::input::query_and_body::{self, RequestBody};
 use super::operations::Operation::{self, CreatePet, GetPet};
-use super::prefer::delivery::Simulated;
-use super::prefer::header::{PREFER, PREFERENCE_APPLIED, Prefer};
+use super::prefer::delivery::{Called, Delivery};
+use super::prefer::header::{PREFER, Prefer, confirm};
 use super::prefer::preferences::{Dropped, OF_PROXIES, Preference, Preferences};
 use super::prefer::request_numbers::Simulator;
 use super::response::{Response, with_content_type};
 use super::state::Api;
-use crate::domain::{Invalid, Timestamp};
+use super::unmatched::answer_other_method;
+use crate::domain::Timestamp;
 
 /// The status of a connection that was closed without a response, for the log and the metrics. nginx uses it too.
 const NO_RESPONSE: u16 = 444;
@@ -54,28 +56,30 @@ impl Failure {
 }
 
 impl Simulation {
-    /// Returns the simulation that a request gets by its own preferences or those of its key. `None` if it gets none.
+    /// Returns the simulation that an admitted request gets by its own preferences or those of its key. `None` if it gets
+    /// none.
     ///
     /// # Errors
     ///
-    /// Fails if the key, the rate limit or the role rejects the request, or the request prefers strict handling
-    /// of preferences and has one that is ignored.
-    pub async fn of(
+    /// Fails if the request prefers strict handling of preferences and has one that is ignored.
+    pub fn of(operation: Operation, api: &Api, head: &Parts, caller: &Caller<'_>) -> Result<Option<Self>, ApiError> {
+        match &api.simulator {
+            Some(simulator) => Self::by_preferences(simulator, operation, api, head, caller),
+            None => Ok(None),
+        }
+    }
+
+    fn by_preferences(
         simulator: &Simulator,
         operation: Operation,
         api: &Api,
         head: &Parts,
-        caller: &mut Caller<'_>,
+        caller: &Caller<'_>,
     ) -> Result<Option<Self>, ApiError> {
-        // A removed operation responds with 410 even to clients without a key.
-        if !operation.is_documented() || operation.is_removed(api.clock.coarse_now()) {
-            return Ok(None);
-        }
-        let headers = &head.headers;
-        let account = caller.admit(api, operation, headers).await?;
-        let now = api.clock.now();
+        let (headers, now) = (&head.headers, api.clock.now());
         let requested = headers.contains_key(PREFER).then(|| Preferences::of(&Prefer::of(headers), now));
-        let Some(preferences) = requested.as_ref().or(caller.preferences.as_deref()) else { return Ok(None) };
+        let of_key = || caller.key().and_then(|key| key.preferences.as_deref());
+        let Some(preferences) = requested.as_ref().or_else(of_key) else { return Ok(None) };
         let only = preferences.find(Preference::operation);
         let is_for_another = only.is_some_and(|only| only != operation);
         let reject = |it: &Preference| match it {
@@ -83,11 +87,12 @@ impl Simulation {
             Preference::Code(_) | Preference::Error(_) => Some(format!("is no documented error of {}", operation.id())),
             _ => Some(format!("does not apply to {}", head.method)),
         };
-        if let Err(invalid) = check_strictly(preferences, reject) {
+        if let Err(invalid) = preferences.check_strictly(reject) {
             query_and_body::check_declared_body(headers)?;
             return Err(ApiError::invalid_value("Prefer", &invalid));
         }
-        let number = || simulator.count((account, caller.key, only));
+        let account = caller.account().expect("the caller is admitted");
+        let number = || simulator.count((account, caller.key().map(|key| key.grant.id), only));
         let is_chosen = !is_for_another && (!preferences.is_partial() || preferences.choose(number()));
         Ok(is_chosen.then(|| Self::by(preferences, operation, &head.method, now)).filter(|it| !it.applied.is_empty()))
     }
@@ -95,12 +100,12 @@ impl Simulation {
     /// The simulation by the preferences that apply to the operation.
     fn by(preferences: &Preferences, operation: Operation, method: &Method, now: Timestamp) -> Self {
         let with_code = |it: &Preference| match it {
-            Preference::Error(code) => operation.error_with_code(*code).map(Failure::Error),
+            Preference::Error(code) => error_with_code(operation, *code).map(Failure::Error),
             _ => None,
         };
         let with_status = |it: &Preference| match it {
             Preference::Code(status) if OF_PROXIES.contains(status) => Some(Failure::Gateway(*status)),
-            Preference::Code(status) => operation.error_with_status(*status).map(Failure::Error),
+            Preference::Code(status) => error_with_status(operation, *status).map(Failure::Error),
             _ => None,
         };
         let failure = preferences.find(with_code).or_else(|| preferences.find(with_status));
@@ -122,7 +127,7 @@ impl Simulation {
         simulation
     }
 
-    /// Calls an operation like [`Operation::execute`], and simulates the failures.
+    /// Calls an operation like [`execute`], and simulates the failures.
     ///
     /// A dropped request, an error or a removal replaces the operation. Then the delay passes. Then the response is
     /// dropped, or its body cut or slowed, so every combination of preferences has a meaning.
@@ -132,95 +137,39 @@ impl Simulation {
         api: &Api,
         head: &Parts,
         body: &mut impl RequestBody,
-        caller: &mut Caller<'_>,
-    ) -> Response {
+        caller: &Caller<'_>,
+        quota: Option<Quota>,
+    ) -> Called {
         let is_past_removal = self.day.is_some_and(|day| day >= REMOVED_AT);
-        let mut response = match self.failure {
-            _ if self.dropped == Some(Dropped::Request) => no_response(),
-            Some(Failure::Gateway(status)) => gateway_response(status),
-            Some(Failure::Error(error)) => error_response(error, operation, api, caller),
-            None if operation == GetPet && is_past_removal => {
-                caller.quota = None;
-                deprecation::removed().answer()
+        let (mut response, quota) = match self.failure {
+            _ if self.dropped == Some(Dropped::Request) => (no_response(), quota),
+            Some(Failure::Gateway(status)) => (gateway_response(status), None),
+            Some(Failure::Error(error)) => error_response(error, operation, api, quota),
+            None if operation == GetPet && is_past_removal => (deprecation::removed().answer(), None),
+            None => {
+                let response = execute(operation, api, head, body, caller).await;
+                (response.unwrap_or_else(ApiError::answer), quota)
             }
-            None => operation.execute(api, head, body, caller).await.unwrap_or_else(ApiError::answer),
         };
         if operation == CreatePet && is_past_removal {
             // Removed only from this response, because the one stored under an `Idempotency-Key` is the real one.
             response.headers_mut().remove(LOCATION);
         }
-        let simulated = caller.simulated.insert(Box::new(Simulated {
+        let delivery = Delivery {
             applied: self.applied,
             is_of_proxy: matches!(self.failure, Some(Failure::Gateway(_))),
+            delay: self.delay,
             is_dropped: matches!(self.dropped, Some(Dropped::Request | Dropped::Response)),
             is_cut: self.dropped == Some(Dropped::Body),
             pace: self.pace,
-            recorded: None,
-        }));
-        if let Some(delay) = self.delay {
-            tokio::time::sleep(delay).await;
-        }
-        if simulated.is_dropped {
+        };
+        if delivery.is_dropped {
             response = no_response();
         }
-        confirm(&simulated.applied, &mut response);
-        response
+        confirm(&delivery.applied, response.headers_mut());
+        rate_limit::write_headers(api.rate_limits.as_ref(), quota, response.headers_mut());
+        Called { response, delivery: Some(Box::new(delivery)) }
     }
-}
-
-/// Rejects preferences that would be ignored, if the request asks for that (RFC 7240, section 4.4). `reject` returns the
-/// reason why one does not apply.
-fn check_strictly(preferences: &Preferences, reject: impl Fn(&Preference) -> Option<String>) -> Result<(), Invalid> {
-    if !preferences.is_strict() {
-        return Ok(());
-    }
-    if let Some(ignored) = &preferences.ignored {
-        return Err(ignored.clone());
-    }
-    match preferences.given.iter().find_map(|it| Some((it, reject(it)?))) {
-        Some((useless, why)) => Err(Invalid(format!("has {useless}, which {why}"))),
-        None => Ok(()),
-    }
-}
-
-/// Responds to a request for the OpenAPI document, which needs no API key, as of the day that it prefers. Without a
-/// preference, as of now.
-///
-/// # Errors
-///
-/// Fails if the request prefers strict handling of preferences and has one that is ignored.
-pub fn respond_at_date(
-    api: &Api,
-    headers: &HeaderMap,
-    caller: &mut Caller<'_>,
-    respond: impl FnOnce(Timestamp) -> Response,
-) -> Result<Response, ApiError> {
-    let now = api.clock.now();
-    if !api.is_simulating() {
-        return Ok(respond(now));
-    }
-    let preferences = Preferences::of(&Prefer::of(headers), now);
-    let is_for_operation = preferences.find(Preference::operation).is_some();
-    let is_date = |it: &Preference| matches!(it, Preference::Date(_));
-    let applies = |it: &Preference| is_for_operation || is_date(it) || matches!(it, Preference::Strict(_));
-    let reject = |it: &Preference| (!applies(it)).then(|| "does not apply to the OpenAPI document".to_owned());
-    check_strictly(&preferences, reject).map_err(|invalid| ApiError::invalid_value("Prefer", &invalid))?;
-    let date = preferences.given.iter().find(|it| is_date(it) && !is_for_operation);
-    let mut response = respond(date.and_then(|_| preferences.day(now)).unwrap_or(now));
-    if let Some(date) = date {
-        let simulated = caller.simulated.insert(Box::default());
-        simulated.applied = date.to_string();
-        confirm(&simulated.applied, &mut response);
-    }
-    // A cache must not return the document of another day.
-    response.headers_mut().append(VARY, HeaderValue::from(PREFER));
-    Ok(response)
-}
-
-/// Writes `Preference-Applied`.
-fn confirm(applied: &str, response: &mut Response) {
-    let applied = HeaderValue::try_from(applied).expect("values that apply are visible ASCII characters");
-    response.headers_mut().insert(PREFERENCE_APPLIED, applied);
 }
 
 fn no_response() -> Response {
@@ -233,20 +182,22 @@ fn gateway_response(status: StatusCode) -> Response {
     with_content_type("text/html", status, format!("<!doctype html><title>{status}</title><h1>{status}</h1>\n"))
 }
 
-/// The response to a request for a documented error, with the headers about the rate limit that the real error has.
-fn error_response(error: &DocumentedError, operation: Operation, api: &Api, caller: &mut Caller<'_>) -> Response {
-    match (error.code, &api.rate_limits, &mut caller.quota) {
-        (Code::MethodNotAllowed, ..) => {
-            caller.quota = None;
-            return operation.answer_other_method(api);
-        }
-        (Code::MissingApiKey | Code::InvalidApiKey | Code::OperationRemoved, ..) => caller.quota = None,
+/// The response to a request for a documented error, and the quota that the real error shows.
+fn error_response(
+    error: &DocumentedError,
+    operation: Operation,
+    api: &Api,
+    quota: Option<Quota>,
+) -> (Response, Option<Quota>) {
+    let quota = match (error.code, &api.rate_limits, quota) {
+        (Code::MethodNotAllowed, ..) => return (answer_other_method(operation, api), None),
+        (Code::MissingApiKey | Code::InvalidApiKey | Code::OperationRemoved, ..) => None,
         (Code::RateLimited, Some(limits), Some(quota)) => {
-            *quota = Quota { is_allowed: false, remaining: 0, seconds: quota.seconds.max(1) };
-            return limits.exceeded().answer();
+            let exhausted = Quota { is_allowed: false, remaining: 0, seconds: quota.seconds.max(1) };
+            return (limits.exceeded().answer(), Some(exhausted));
         }
-        _ => {}
-    }
+        _ => quota,
+    };
     let mut response = ApiError::new(error.code, error.message.clone()).answer();
     if error.code == Code::RateLimited {
         // The service has no limit: that of the message, which the document shows.
@@ -256,5 +207,5 @@ fn error_response(error: &DocumentedError, operation: Operation, api: &Api, call
     if error.has_retry_after {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
     }
-    response
+    (response, quota)
 }

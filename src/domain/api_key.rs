@@ -152,6 +152,21 @@ pub struct KeyGrant {
     pub prefer: Option<String>,
 }
 
+impl KeyGrant {
+    pub const fn owner(&self, is_key_inactive: bool) -> KeyOwner {
+        KeyOwner { account: self.account, key: self.id, is_key_inactive }
+    }
+}
+
+/// A key and the account that it belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyOwner {
+    pub account: AccountId,
+    pub key: KeyId,
+    /// True if the key is revoked or has expired.
+    pub is_key_inactive: bool,
+}
+
 names! {
     /// State of a key. Only active keys work. Queries of the database select by the code.
     pub enum KeyState {

@@ -1,4 +1,5 @@
-//! The HTTP client, and files that may hang.
+//! The HTTP client, its TLS, and files that may hang.
 
 pub(super) mod http_client;
 pub mod regular_file;
+pub(super) mod tls;

@@ -15,8 +15,8 @@ use super::secrets::Secrets;
 use crate::domain::json::message_json;
 use crate::domain::{Message, Timestamp};
 use crate::net::http_client::{Client, Response};
+use crate::net::tls;
 use crate::runtime::clock::Clock;
-use crate::tls;
 
 /// Maximum time until the head of the response, including the connection.
 const TIMEOUT: Duration = Duration::from_secs(10);

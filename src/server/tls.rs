@@ -8,15 +8,16 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustls::ServerConfig;
-use rustls::crypto::ring::Ticketer;
-use rustls::pki_types::PrivateKeyDer;
+use rustls::crypto::ring::{Ticketer, default_provider};
 use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 use tokio_rustls::TlsAcceptor;
+use x509_cert::Certificate;
+use x509_cert::der::Decode;
 
 use crate::net::regular_file;
-use crate::tls;
 
 /// Interval of checks for changed files.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
@@ -129,11 +130,15 @@ impl Files {
 
     fn config(&self, certificate: &Path, key: &Path, status: &CertificateStatus) -> Result<ServerConfig, String> {
         let (certificate, key) = (certificate.display(), key.display());
-        let chain = tls::certificates(&self.certificate, &certificate)?;
-        let expiry = tls::expiry(&chain);
+        let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&self.certificate).collect();
+        let chain = chain.map_err(|error| format!("{certificate} is not PEM: {error}"))?;
+        if chain.is_empty() {
+            return Err(format!("{certificate} has no certificate in PEM"));
+        }
+        let expiry = expiry(&chain);
         let private = PrivateKeyDer::from_pem_slice(&self.key)
             .map_err(|_| format!("{key} has no private key in PEM; keys with a passphrase are not supported"))?;
-        let config = ServerConfig::builder_with_provider(tls::provider());
+        let config = ServerConfig::builder_with_provider(Arc::new(default_provider()));
         let config = config.with_safe_default_protocol_versions();
         let config = config.map_err(|error| error.to_string())?.with_no_client_auth();
         let mut config = config
@@ -145,4 +150,13 @@ impl Files {
         status.expiry.store(expiry, Ordering::Relaxed);
         Ok(config)
     }
+}
+
+/// Returns when the first of the certificates expires, in seconds since 1970. 0 if one cannot be parsed.
+pub fn expiry(chain: &[CertificateDer<'_>]) -> u64 {
+    let expiry = |der: &CertificateDer<'_>| {
+        let certificate = Certificate::from_der(der).ok()?;
+        Some(certificate.tbs_certificate.validity.not_after.to_unix_duration().as_secs())
+    };
+    chain.iter().map(|der| expiry(der).unwrap_or_default()).min().unwrap_or_default()
 }

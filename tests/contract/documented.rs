@@ -1,6 +1,7 @@
 //! The operations of the table, with what the document of a service says about each.
 
 use petstore::api::Operation;
+use petstore::api::documents::deprecation::is_removed;
 use petstore::domain::Timestamp;
 use serde_json::Value;
 use testkit::Request;
@@ -16,7 +17,7 @@ pub struct Documented {
 
 /// The operations that the document lists at the time `now`.
 pub fn operations(now: Timestamp) -> impl Iterator<Item = Operation> {
-    Operation::documented().filter(move |operation| !operation.is_removed(now))
+    Operation::documented().filter(move |operation| !is_removed(*operation, now))
 }
 
 impl Documented {

@@ -13,8 +13,8 @@ use quick_cache::sync::{Cache, DefaultLifecycle};
 use tokio::time::timeout;
 
 use crate::api::prefer::preferences::Preferences;
-use crate::domain::api_key::KeyGrant;
-use crate::domain::{AccountId, ApiKey, KeyHash, KeyId, Timestamp};
+use crate::domain::api_key::{KeyGrant, KeyOwner};
+use crate::domain::{ApiKey, KeyHash, KeyId, Timestamp};
 use crate::runtime::clock::Clock;
 use crate::store::{self, Store};
 use crate::telemetry::metrics::Counter;
@@ -42,19 +42,12 @@ pub struct ApiKeyCache {
     used: Mutex<HashMap<KeyId, Timestamp>>,
 }
 
-/// The holder of a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KeyHolder {
-    pub account: AccountId,
-    pub key: KeyId,
-}
-
 /// The result of authenticating a key. Only a valid one is accepted.
 #[derive(Debug)]
 pub enum Authentication {
     Valid(Arc<CachedKey>),
     /// The key is revoked or has expired.
-    Inactive(KeyHolder),
+    Inactive(KeyOwner),
     /// The key is malformed, unknown, of a deleted account or of the other deployment.
     Unknown,
 }
@@ -122,7 +115,7 @@ impl ApiKeyCache {
                     found => {
                         self.counts.unknown.increment();
                         return Ok(
-                            found.map_or(Authentication::Unknown, |grant| Authentication::Inactive(holder(&grant)))
+                            found.map_or(Authentication::Unknown, |grant| Authentication::Inactive(grant.owner(true)))
                         );
                     }
                 };
@@ -136,7 +129,7 @@ impl ApiKeyCache {
             }
         };
         if cached.grant.expires_at.is_some_and(|expiry| expiry <= self.clock.steady()) {
-            return Ok(Authentication::Inactive(holder(&cached.grant)));
+            return Ok(Authentication::Inactive(cached.grant.owner(true)));
         }
         cached.requests.increment();
         let minute = self.clock.coarse_now().to_the_minute();
@@ -207,8 +200,4 @@ impl ApiKeyCache {
             }
         }
     }
-}
-
-const fn holder(grant: &KeyGrant) -> KeyHolder {
-    KeyHolder { account: grant.account, key: grant.id }
 }

@@ -45,6 +45,18 @@ pub struct Quota {
     pub seconds: u64,
 }
 
+/// Rejects a request that exceeds the limit, if there is one.
+pub fn check(limits: Option<&RateLimits>, quota: Option<Quota>) -> Result<(), ApiError> {
+    limits.zip(quota).map_or(Ok(()), |(limits, quota)| limits.check(quota))
+}
+
+/// Writes the headers about the rate limit, if the request was counted.
+pub fn write_headers(limits: Option<&RateLimits>, quota: Option<Quota>, headers: &mut HeaderMap) {
+    if let (Some(limits), Some(quota)) = (limits, quota) {
+        limits.write_headers(quota, headers);
+    }
+}
+
 impl RateLimits {
     pub fn new(limit: RateLimit, clock: Clock) -> Self {
         let policy = format!(r#""default";q={};w={}"#, limit.requests, limit.window.as_secs());

@@ -187,6 +187,10 @@ impl Route {
         &labels[..labels.len() - usize::from(!self.is_simulated)]
     }
 
+    pub const fn is_simulated(&self) -> bool {
+        self.is_simulated
+    }
+
     /// The path template as metrics and the log show it.
     pub const fn label(&self) -> &str {
         &self.template
@@ -222,7 +226,7 @@ impl RequestInProgress<'_> {
     }
 
     /// Counts the response. Returns the duration of the request.
-    pub fn end(mut self, route: &Route, status: StatusCode) -> Duration {
+    pub fn end(&mut self, route: &Route, status: StatusCode) -> Duration {
         let took = self.elapsed();
         let status = STATUSES.iter().position(|known| *known == status.as_u16()).unwrap_or(STATUSES.len());
         let answered = &route.methods[self.method];

@@ -24,10 +24,8 @@ pub const REMOVED_AT: Timestamp = Timestamp::from_milliseconds(1_922_659_200_000
 pub const DEPRECATION_HEADER: HeaderName = HeaderName::from_static("deprecation");
 pub const SUNSET_HEADER: HeaderName = HeaderName::from_static("sunset");
 
-impl Operation {
-    pub fn is_removed(self, now: Timestamp) -> bool {
-        self == GetPet && now >= REMOVED_AT
-    }
+pub fn is_removed(operation: Operation, now: Timestamp) -> bool {
+    operation == GetPet && now >= REMOVED_AT
 }
 
 /// The error for requests after the removal.

@@ -23,15 +23,13 @@ pub struct DocumentedError {
     pub has_retry_after: bool,
 }
 
-impl Operation {
-    pub fn error_with_code(self, code: Code) -> Option<&'static DocumentedError> {
-        ERRORS[self as usize].iter().find(|error| error.code == code)
-    }
+pub fn error_with_code(operation: Operation, code: Code) -> Option<&'static DocumentedError> {
+    ERRORS[operation as usize].iter().find(|error| error.code == code)
+}
 
-    /// Returns the documented error with a status. If there are several, the first one of the error table.
-    pub fn error_with_status(self, status: StatusCode) -> Option<&'static DocumentedError> {
-        ERRORS[self as usize].iter().find(|error| error.code.status() == status)
-    }
+/// Returns the documented error with a status. If there are several, the first one of the error table.
+pub fn error_with_status(operation: Operation, status: StatusCode) -> Option<&'static DocumentedError> {
+    ERRORS[operation as usize].iter().find(|error| error.code.status() == status)
 }
 
 fn documented_errors(document: &Value, operation: Operation) -> Vec<DocumentedError> {

@@ -1,7 +1,7 @@
 //! The OpenAPI document and what it says of errors and deprecations. Files sent from memory.
 
 pub(super) mod accept_encoding;
-pub(crate) mod deprecation;
+pub mod deprecation;
 pub(super) mod documented_errors;
 pub(super) mod file;
 pub(super) mod gzip;

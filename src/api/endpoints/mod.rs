@@ -1,5 +1,6 @@
 //! The handlers of operations, with one module per resource, and the documents at fixed paths.
 
+pub(super) mod document;
 pub(super) mod health;
 pub(super) mod messages;
 pub(super) mod metrics;

@@ -17,9 +17,9 @@ use crate::server::BodyTimeout;
 /// Maximum size of a request body, in bytes.
 const MAX_BODY: usize = 64 * 1024;
 
-pub trait RequestBody: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + Unpin + 'static {}
+pub trait RequestBody: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + Unpin {}
 
-impl<B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + Unpin + 'static> RequestBody for B {}
+impl<B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + Unpin> RequestBody for B {}
 
 /// Returns the JSON text of an operation's body. Such an operation has no query parameters.
 pub fn json_text(head: &Parts, bytes: Vec<u8>) -> Result<String, ApiError> {
@@ -135,13 +135,8 @@ fn is_json(content_type: &str) -> bool {
         })
 }
 
-/// Reads a body, and checks its media type if it `is_chunked`. Adds what arrives to `copy`, beyond the limit too.
-pub async fn read(
-    headers: &HeaderMap,
-    body: &mut impl RequestBody,
-    is_chunked: bool,
-    mut copy: Option<&mut Vec<u8>>,
-) -> Result<Vec<u8>, ApiError> {
+/// Reads a body, and checks its media type if it `is_chunked`.
+pub async fn read(headers: &HeaderMap, body: &mut impl RequestBody, is_chunked: bool) -> Result<Vec<u8>, ApiError> {
     let mut bytes = Vec::new();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| match error.into().downcast::<BodyTimeout>() {
@@ -150,9 +145,6 @@ pub async fn read(
             Err(_) => ApiError::new(Code::InvalidJson, "The body could not be read completely."),
         })?;
         if let Some(data) = frame.data_ref() {
-            if let Some(copy) = &mut copy {
-                copy.extend_from_slice(data);
-            }
             if is_chunked && bytes.is_empty() {
                 check_media_type(headers)?;
             }

@@ -1,4 +1,4 @@
-//! Sends the responses to simulated requests: cut, slowed or not at all.
+//! Responses to calls, and how they are sent: those to simulated requests late, cut, slowed or not at all.
 
 use std::io;
 use std::sync::Arc;
@@ -12,8 +12,9 @@ use futures_util::stream::{self, Stream};
 use http_body_util::{BodyExt, Collected, Either};
 use tokio::time::{Instant, sleep};
 
+use crate::api::error::ApiError;
 use crate::api::recorder::record::{Loss, RecordedRequest};
-use crate::api::response::Sent;
+use crate::api::response::{self, Sent};
 
 /// Pieces of a paced body per second.
 const PIECES: u16 = 10;
@@ -24,26 +25,57 @@ const LONGEST: Duration = Duration::from_secs(30);
 /// Time for the first half of a body to leave before the connection is closed.
 const BEFORE_CLOSING: Duration = Duration::from_millis(50);
 
+/// The response to a call.
+#[derive(Debug)]
+pub struct Called {
+    pub response: response::Response,
+    /// `None` unless the request got a simulation.
+    pub delivery: Option<Box<Delivery>>,
+}
+
+impl From<response::Response> for Called {
+    fn from(response: response::Response) -> Self {
+        Self { response, delivery: None }
+    }
+}
+
+impl From<ApiError> for Called {
+    fn from(error: ApiError) -> Self {
+        error.answer().into()
+    }
+}
+
 /// The differences between a simulated response and a real one.
 #[derive(Debug, Default)]
-pub struct Simulated {
+pub struct Delivery {
     /// The value of `Preference-Applied`.
     pub applied: String,
     /// True if the response plays that of a proxy, which does not have the headers of the service.
     pub is_of_proxy: bool,
+    pub delay: Option<Duration>,
     /// True if the connection is closed without a response.
     pub is_dropped: bool,
     /// True if the body ends after half of it.
     pub is_cut: bool,
     /// Bytes of the body per second.
     pub pace: Option<u16>,
-    /// The record of the request, if it is kept. Set once it is stored.
-    pub recorded: Option<Arc<RecordedRequest>>,
 }
 
-impl Simulated {
-    /// Returns the response as it is sent. `None` closes the connection without one.
-    pub async fn send(self, response: Response<Sent>) -> Option<Response<Sent>> {
+impl Delivery {
+    /// Waits for the delay to pass.
+    pub async fn wait(&self) {
+        if let Some(delay) = self.delay {
+            sleep(delay).await;
+        }
+    }
+
+    /// Returns the response as it is sent. `None` closes the connection without one. `recorded` is the record of the request,
+    /// if it is kept.
+    pub async fn send(
+        self,
+        response: Response<Sent>,
+        recorded: Option<Arc<RecordedRequest>>,
+    ) -> Option<Response<Sent>> {
         if self.is_dropped {
             return None;
         }
@@ -53,16 +85,16 @@ impl Simulated {
         let (mut head, body) = response.into_parts();
         let body = body.collect().await.map_or_else(|_| Bytes::new(), Collected::to_bytes);
         head.headers.insert(CONTENT_LENGTH, body.len().into());
-        Some(Response::from_parts(head, Either::Right(Body::from_stream(self.pieces(body)))))
+        Some(Response::from_parts(head, Either::Right(Body::from_stream(self.pieces(body, recorded)))))
     }
 
     /// The pieces of a body. An error closes the connection.
-    fn pieces(self, mut body: Bytes) -> impl Stream<Item = io::Result<Bytes>> {
+    fn pieces(self, mut body: Bytes, recorded: Option<Arc<RecordedRequest>>) -> impl Stream<Item = io::Result<Bytes>> {
         if self.is_cut {
             body.truncate(body.len() / 2);
         }
         let (is_cut, pace, began) = (self.is_cut, self.pace, Instant::now());
-        let unsent = Unsent(self.recorded.filter(|_| !body.is_empty()));
+        let unsent = Unsent(recorded.filter(|_| !body.is_empty()));
         stream::unfold(Some((body, unsent)), move |state| async move {
             let (mut rest, mut unsent) = state?;
             if rest.is_empty() {
@@ -109,8 +141,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn rest_of_a_paced_body_follows_after_thirty_seconds() {
         let began = Instant::now();
-        let slow = Simulated { pace: Some(1), ..Simulated::default() };
-        let pieces: Vec<_> = slow.pieces(Bytes::from_static(&[b'x'; 100])).try_collect().await.unwrap();
+        let slow = Delivery { pace: Some(1), ..Delivery::default() };
+        let pieces: Vec<_> = slow.pieces(Bytes::from_static(&[b'x'; 100]), None).try_collect().await.unwrap();
         assert_eq!(pieces.iter().map(Bytes::len).collect::<Vec<_>>(), [&[1; 30][..], &[70]].concat());
         assert_eq!(began.elapsed().as_secs(), 30);
     }

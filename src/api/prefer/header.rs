@@ -1,6 +1,6 @@
 //! The `Prefer` header (RFC 7240).
 
-use axum::http::{HeaderMap, HeaderName};
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
 
 pub const PREFER: HeaderName = HeaderName::from_static("prefer");
 pub const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
@@ -60,10 +60,14 @@ fn split(text: &str, separator: char) -> impl Iterator<Item = &str> {
     })
 }
 
+/// Writes `Preference-Applied`.
+pub fn confirm(applied: &str, headers: &mut HeaderMap) {
+    let applied = HeaderValue::try_from(applied).expect("values that apply are visible ASCII characters");
+    headers.insert(PREFERENCE_APPLIED, applied);
+}
+
 #[cfg(test)]
 mod tests {
-    use axum::http::HeaderValue;
-
     use super::*;
 
     fn value(lines: &[&'static str], name: &str) -> Option<String> {

@@ -8,6 +8,7 @@ use axum::http::{Method, StatusCode};
 use jiff::civil::Date;
 
 use super::header::Prefer;
+use crate::api::documents::documented_errors::{error_with_code, error_with_status};
 use crate::api::error::Code;
 use crate::api::input::query_and_body::abridge;
 use crate::api::number::integer;
@@ -176,6 +177,21 @@ impl Preferences {
         Self { given, ignored }
     }
 
+    /// Rejects preferences that would be ignored, if the request asks for that (RFC 7240, section 4.4). `reject` returns the
+    /// reason why one does not apply.
+    pub fn check_strictly(&self, reject: impl Fn(&Preference) -> Option<String>) -> Result<(), Invalid> {
+        if !self.is_strict() {
+            return Ok(());
+        }
+        if let Some(ignored) = &self.ignored {
+            return Err(ignored.clone());
+        }
+        match self.given.iter().find_map(|it| Some((it, reject(it)?))) {
+            Some((useless, why)) => Err(Invalid(format!("has {useless}, which {why}"))),
+            None => Ok(()),
+        }
+    }
+
     /// The preferences stored with a key. A date that has passed is ignored.
     pub fn of_key(stored: &str, now: Timestamp) -> Self {
         Self { ignored: None, ..Self::of(&Prefer::parse(stored), now) }
@@ -262,8 +278,8 @@ impl Preference {
     pub fn applies_to(&self, operation: Operation, method: &Method) -> bool {
         match self {
             Self::Drop(Dropped::Body) | Self::Pace(_) => *method != Method::HEAD,
-            Self::Code(status) => OF_PROXIES.contains(status) || operation.error_with_status(*status).is_some(),
-            Self::Error(code) => operation.error_with_code(*code).is_some(),
+            Self::Code(status) => OF_PROXIES.contains(status) || error_with_status(operation, *status).is_some(),
+            Self::Error(code) => error_with_code(operation, *code).is_some(),
             _ => true,
         }
     }

@@ -168,9 +168,10 @@ fn size(request: &RecordedRequest) -> usize {
 mod tests {
     use std::sync::OnceLock;
 
-    use super::super::record::{Exchange, KeyOwner, RedactedText, SHOWN};
+    use super::super::record::{Exchange, RedactedText, SHOWN};
     use super::*;
     use crate::api::listener::Listener;
+    use crate::domain::api_key::KeyOwner;
     use crate::domain::{KeyId, Timestamp};
 
     /// A request whose heads and bodies have these sizes.

@@ -9,7 +9,8 @@ use axum::http::header::HeaderMap;
 use super::shown::is_header_shown;
 use crate::api::listener::Listener;
 use crate::api::operations::Operation;
-use crate::domain::{AccountId, KeyId, Timestamp};
+use crate::domain::Timestamp;
+use crate::domain::api_key::KeyOwner;
 use crate::redaction::{HIDDEN, without_keys};
 
 /// Maximum size in bytes of each head and body that is kept.
@@ -18,7 +19,7 @@ pub const SHOWN: usize = 16 * 1024;
 /// Maximum size in bytes of the request's line and of an error's message in a list.
 pub const LISTED: usize = 512;
 
-/// A request with a key of an account. All its texts are without secrets, and their sizes are bounded.
+/// A request with a key of an account, active or not. All its texts are without secrets, and their sizes are bounded.
 #[derive(Debug)]
 pub struct RecordedRequest {
     /// Assigned when it is stored.
@@ -43,15 +44,6 @@ pub struct RecordedRequest {
     pub is_replayed: bool,
     /// The messages. `None` in production.
     pub exchange: Option<Exchange>,
-}
-
-/// The account that sent a request, by its key.
-#[derive(Clone, Copy, Debug)]
-pub struct KeyOwner {
-    pub account: AccountId,
-    pub key: KeyId,
-    /// True if the key was revoked or had expired.
-    pub is_key_inactive: bool,
 }
 
 #[derive(Debug, Default)]

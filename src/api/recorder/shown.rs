@@ -7,6 +7,7 @@ use axum::http::{HeaderName, Uri};
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::{RawValue, Value};
 
+use super::body::ReadBody;
 use crate::api::input::fields::{MESSAGE, NEW_ORDER, NEW_PET};
 use crate::api::operations::Operation;
 use crate::redaction::HIDDEN;
@@ -50,9 +51,9 @@ fn plain(text: &str) -> &str {
 }
 
 /// Returns what is shown of a request's body. Of a JSON object, these are the fields of the operation and the names of
-/// others; of another body, its length and the position of the error.
-pub fn body(body: &[u8], operation: Option<Operation>) -> String {
-    if body.is_empty() {
+/// others; of another body, its length and the position of the error, which only the whole body has.
+pub fn body(ReadBody { bytes, is_complete }: ReadBody<'_>, operation: Option<Operation>) -> String {
+    if bytes.is_empty() {
         return String::new();
     }
     let fields: &[&str] = match operation {
@@ -61,11 +62,14 @@ pub fn body(body: &[u8], operation: Option<Operation>) -> String {
         Some(Operation::SendMessage) => &MESSAGE,
         _ => &[],
     };
-    let mut deserializer = serde_json::Deserializer::from_slice(body);
+    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let shown = deserializer.deserialize_map(Object(fields)).and_then(|shown| deserializer.end().map(|()| shown));
     shown.unwrap_or_else(|error| {
-        let (length, line, column) = (body.len(), error.line(), error.column());
-        format!("{HIDDEN_BODY}{length} bytes, not a JSON object, error at line {line} column {column}]")
+        let (length, line, column) = (bytes.len(), error.line(), error.column());
+        match is_complete {
+            true => format!("{HIDDEN_BODY}{length} bytes, not a JSON object, error at line {line} column {column}]"),
+            false => format!("{HIDDEN_BODY}the first {length} bytes, the rest was not read]"),
+        }
     })
 }
 
@@ -104,6 +108,10 @@ fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn body(bytes: &[u8], operation: Option<Operation>) -> String {
+        super::body(ReadBody { bytes, is_complete: true }, operation)
+    }
 
     #[test]
     fn only_own_forms_of_a_target_are_shown() {
@@ -156,5 +164,10 @@ mod tests {
         ] {
             assert_eq!(body(sent, Some(Operation::CreatePet)), shown);
         }
+        let part = ReadBody { bytes: b"{\"name\":\"secret", is_complete: false };
+        assert_eq!(
+            super::body(part, Some(Operation::CreatePet)),
+            "[hidden: the first 15 bytes, the rest was not read]"
+        );
     }
 }

@@ -26,15 +26,19 @@ use super::telemetry::{RequestTelemetry, log_cause};
 use crate::api::addresses::BaseUrl;
 use crate::api::caller::Caller;
 use crate::api::client::address::Peer;
+use crate::api::dispatch;
 use crate::api::error::{ApiError, Cause, Code};
 use crate::api::input::query_and_body::RequestBody;
 use crate::api::listener::Listener;
 use crate::api::operations::Operation::{self, GetPet};
 use crate::api::operations::Target;
+use crate::api::prefer::delivery::{Called, Delivery};
+use crate::api::recorder::body::{CopiedBody, ReadBody};
 use crate::api::recorder::record::RecordedRequest;
 use crate::api::request_id::{X_REQUEST_ID, new_request_id, request_id};
 use crate::api::response::{self, Sent};
 use crate::api::state::Api;
+use crate::api::unmatched::answer_other_method;
 use crate::server::{self, Connections, Rejection, TimedBody};
 
 /// Limit of finding the account of a request that no operation responds to, which the account's list of requests shows.
@@ -97,7 +101,7 @@ impl ListenerService {
     ///
     /// Not an `async fn`, because its future would have room for the request twice. hyper moves this future for every
     /// request, so it should be small.
-    pub fn answer<B: RequestBody>(
+    pub fn answer<B: RequestBody + 'static>(
         &self,
         request: Request<B>,
         peer: IpAddr,
@@ -117,9 +121,10 @@ impl ListenerService {
                 Route::Answered(response) => {
                     if self.listener != Listener::Ops {
                         // A database that hangs must not delay the response.
-                        let recognized = Box::pin(timeout(RECOGNITION, caller.recognize(api, &head.headers)));
+                        let recognized = Box::pin(timeout(RECOGNITION, caller.authenticate(api, &head.headers)));
                         _ = AssertUnwindSafe(recognized).catch_unwind().await;
-                        recorded = self.record(target, &head, &caller, &response);
+                        let read = ReadBody { bytes: &[], is_complete: body.is_end_stream() };
+                        recorded = self.record(target, &head, read, &caller, &response);
                     }
                     (*response).map(Either::Left)
                 }
@@ -129,16 +134,21 @@ impl ListenerService {
                         listener: self.listener,
                         operation,
                         head: &head,
+                        body: &mut CopiedBody::new(&mut body, api.account_requests.keeps_all),
                         caller: &mut caller,
                         telemetry: &mut telemetry,
+                        delivery: None,
                     };
-                    let call = operation.call(api, &head, &mut body, unanswered.caller);
+                    let call = dispatch::call(operation, api, &head, unanswered.body, unanswered.caller);
                     let call = unanswered.telemetry.within(call);
                     let called = AssertUnwindSafe(call).catch_unwind().await;
+                    let Called { response, delivery } = called.unwrap_or_else(|panic| of_panic(&*panic).into());
+                    if let Some(delivery) = delivery {
+                        // Boxed, because it is rarely needed.
+                        return Box::pin(self.deliver(delivery, response, unanswered, origin)).await;
+                    }
+                    recorded = unanswered.record(Some(&response));
                     unanswered.end();
-                    let response =
-                        called.unwrap_or_else(|panic| Err(of_panic(&*panic))).unwrap_or_else(ApiError::answer);
-                    recorded = self.record(target, &head, &caller, &response);
                     response.map(Either::Left)
                 }
                 Route::Pages(pages) => {
@@ -150,20 +160,41 @@ impl ListenerService {
                 }
             };
             let took = telemetry.end(api, target.at_path(), &caller, &mut response);
-            self.write_headers(target, &caller, origin, response.headers_mut());
-            let mut simulated = caller.simulated;
-            if !simulated.as_ref().is_some_and(|simulated| simulated.is_of_proxy) {
-                response.headers_mut().insert(X_REQUEST_ID, peer.request_id);
-            }
+            self.write_headers(target, origin, response.headers_mut());
+            response.headers_mut().insert(X_REQUEST_ID, peer.request_id);
             if let Some(recorded) = recorded {
-                recorded.end(api, took, &response, simulated.as_deref_mut());
+                recorded.end(api, took, &response);
             }
-            match simulated {
-                None => Some(response),
-                // Boxed, because it is rarely needed.
-                Some(simulated) => Box::pin(simulated.send(response)).await,
-            }
+            Some(response)
         }
+    }
+
+    /// Sends a simulated response. `None` closes the connection without one.
+    async fn deliver<B: RequestBody>(
+        &self,
+        delivery: Box<Delivery>,
+        response: response::Response,
+        mut unanswered: Unanswered<'_, '_, '_, '_, B>,
+        origin: Option<HeaderValue>,
+    ) -> Option<Response<Sent>> {
+        unanswered.delivery = Some(&delivery);
+        delivery.wait().await;
+        let (api, operation, caller) = (unanswered.api, unanswered.operation, &*unanswered.caller);
+        let recorded = unanswered.record(Some(&response));
+        let mut response = response.map(Either::Left);
+        let took = unanswered.telemetry.end_at(api, &api.traffic.simulated(operation), caller, &mut response);
+        if delivery.is_of_proxy {
+            self.write_cors(origin, response.headers_mut());
+        } else {
+            self.write_headers(Target::Operation(operation), origin, response.headers_mut());
+            response.headers_mut().insert(X_REQUEST_ID, caller.peer.request_id.clone());
+        }
+        unanswered.end();
+        let recorded = recorded.map(|mut recorded| {
+            recorded.simulate(&delivery);
+            recorded.end(api, took, &response)
+        });
+        delivery.send(response, recorded).await
     }
 
     fn begin(&self, head: &Parts, peer: IpAddr, target: Target) -> RequestTelemetry<'_> {
@@ -185,7 +216,7 @@ impl ListenerService {
         }
         match (target, target.at_path(), &self.pages) {
             (Target::Operation(operation), ..) => Route::Operation(operation),
-            (_, Some(operation), _) => Route::answered(operation.answer_other_method(&self.api)),
+            (_, Some(operation), _) => Route::answered(answer_other_method(operation, &self.api)),
             (_, None, Some(pages)) if !head.uri.path().starts_with("/v1/") => Route::Pages(pages.clone()),
             (_, None, _) => {
                 let error = self.api.path_not_found(self.listener, &head.headers, head.uri.path());
@@ -194,38 +225,38 @@ impl ListenerService {
         }
     }
 
-    /// Begins the record of a request for its account. `None` if it is not to be kept.
+    /// Begins the record of a request that no operation responds to. `None` if it is not to be kept.
     fn record(
         &self,
         target: Target,
         head: &Parts,
+        read: ReadBody<'_>,
         caller: &Caller<'_>,
         response: &response::Response,
     ) -> Option<Box<RecordedRequest>> {
-        if !self.api.account_requests.keeps(response.status()) {
-            return None;
-        }
+        let is_kept = self.api.account_requests.keeps(response.status());
+        let owner = is_kept.then(|| caller.key_owner())??;
         let operation = match target {
             Target::Operation(operation) => Some(operation),
             Target::OtherMethod(_) | Target::Unknown => None,
         };
-        RecordedRequest::begin(&self.api, (self.listener, operation), head, caller, Some(response))
+        Some(RecordedRequest::begin(&self.api, (self.listener, operation), head, read, owner, Some(response)))
     }
 
     /// Writes the headers that do not depend on the handler.
-    fn write_headers(&self, target: Target, caller: &Caller<'_>, origin: Option<HeaderValue>, headers: &mut HeaderMap) {
-        if self.cors.is_some() {
-            Cors::write_headers(origin, headers);
-        }
-        if caller.simulated.as_ref().is_some_and(|simulated| simulated.is_of_proxy) {
-            return;
-        }
+    fn write_headers(&self, target: Target, origin: Option<HeaderValue>, headers: &mut HeaderMap) {
+        self.write_cors(origin, headers);
         if target == Target::Operation(GetPet) {
             self.api.deprecation.announce(headers);
         }
-        caller.write_headers(&self.api, headers);
         if self.is_https_only {
             headers.insert(STRICT_TRANSPORT_SECURITY, A_YEAR);
+        }
+    }
+
+    fn write_cors(&self, origin: Option<HeaderValue>, headers: &mut HeaderMap) {
+        if self.cors.is_some() {
+            Cors::write_headers(origin, headers);
         }
     }
 }
@@ -235,7 +266,7 @@ fn of_panic(panic: &(dyn Any + Send)) -> ApiError {
 }
 
 /// Responds to requests for pages, and to those with an unknown path.
-async fn answer_page(mut pages: Router, request: Request<impl RequestBody>, peer: &Peer) -> Response<Sent> {
+async fn answer_page(mut pages: Router, request: Request<impl RequestBody + 'static>, peer: &Peer) -> Response<Sent> {
     let mut request = request.map(Body::new);
     request.extensions_mut().insert(peer.clone());
     match pages.call(request).await {

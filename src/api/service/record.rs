@@ -3,58 +3,54 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use axum::http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
+use axum::body::HttpBody;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, Method, Response};
+use axum::http::{HeaderValue, Method, Response};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use http_body_util::{BodyExt, Full};
 
 use super::telemetry::RequestTelemetry;
-use crate::api::admission::keys::KeyHolder;
 use crate::api::caller::Caller;
 use crate::api::input::idempotency::IDEMPOTENT_REPLAYED;
 use crate::api::listener::Listener;
 use crate::api::operations::Operation;
-use crate::api::prefer::delivery::Simulated;
-use crate::api::recorder::record::{
-    Exchange, KeyOwner, LISTED, Loss, RecordedError, RecordedRequest, RedactedText, SHOWN,
-};
+use crate::api::prefer::delivery::Delivery;
+use crate::api::recorder::body::{CopiedBody, ReadBody};
+use crate::api::recorder::record::{Exchange, LISTED, Loss, RecordedError, RecordedRequest, RedactedText, SHOWN};
 use crate::api::recorder::shown;
 use crate::api::request_id::X_REQUEST_ID;
 use crate::api::response;
 use crate::api::state::Api;
+use crate::domain::api_key::KeyOwner;
 
 impl RecordedRequest {
-    /// Begins to record a request, before the response has all its headers. `None` without a key that was ever valid.
-    /// `response` is `None` if the client closed the connection before it.
+    /// Begins to record a request, before the response has all its headers. `response` is `None` if the client closed the
+    /// connection before it.
     #[inline(never)]
     pub fn begin(
         api: &Api,
         target: (Listener, Option<Operation>),
         head: &Parts,
-        caller: &Caller<'_>,
+        read: ReadBody<'_>,
+        owner: KeyOwner,
         response: Option<&response::Response>,
-    ) -> Option<Box<Self>> {
-        let owner = KeyOwner::of(caller)?;
+    ) -> Box<Self> {
         let answer = response.map(|response| content(response.body())).unwrap_or_default();
         let line = format!("{} {}", head.method, shown::target(&head.uri));
         let exchange = api.account_requests.keeps_all.then(|| {
             let answer = if head.method == Method::HEAD { &[][..] } else { &answer };
-            let read = caller.body.as_deref();
-            let shown = shown::body(read.unwrap_or_default(), target.1);
+            let shown = shown::body(read, target.1);
             let mut bodies = [shown.as_bytes(), answer].map(|body| RedactedText::of(body, SHOWN));
-            bodies[0].is_cut |= is_longer(&head.headers, read.map(<[u8]>::len));
+            bodies[0].is_cut |= !read.is_complete;
             Exchange {
                 request_head: RedactedText::of_head(&format!("{line} {:?}", head.version), &head.headers),
                 response_head: RedactedText::default(),
                 bodies: (!owner.is_key_inactive).then_some(bodies),
             }
         });
-        let simulated = caller.simulated.as_ref();
-        let is_lost = simulated.is_some_and(|simulated| simulated.is_dropped || simulated.is_cut);
-        let loss = if response.is_none() { Some(Loss::ByClient) } else { is_lost.then_some(Loss::BySimulation) };
-        Some(Box::new(Self {
+        let loss = response.is_none().then_some(Loss::ByClient);
+        Box::new(Self {
             id: 0,
             owner,
             at: api.clock.now(),
@@ -62,28 +58,36 @@ impl RecordedRequest {
             listener: target.0,
             operation: target.1,
             line: RedactedText::of(line.as_bytes(), LISTED),
-            status: response.filter(|_| !simulated.is_some_and(|it| it.is_dropped)).map(|it| it.status().as_u16()),
+            status: response.map(|response| response.status().as_u16()),
             loss: loss.map_or_else(OnceLock::new, OnceLock::from),
             error: response.and_then(|response| RecordedError::of(response.status(), &answer)),
             request_id: RedactedText::default(),
-            simulated: simulated.map(|simulated| RedactedText::of(simulated.applied.as_bytes(), LISTED)),
+            simulated: None,
             is_replayed: response.is_some_and(|response| response.headers().contains_key(IDEMPOTENT_REPLAYED)),
             exchange,
-        }))
+        })
     }
 
-    /// Completes the record with the response's headers, and stores it. A simulation keeps it until the body is sent.
+    /// Records that the response is simulated.
+    pub fn simulate(&mut self, delivery: &Delivery) {
+        self.simulated = Some(RedactedText::of(delivery.applied.as_bytes(), LISTED));
+        if delivery.is_dropped {
+            self.status = None;
+        }
+        if delivery.is_dropped || delivery.is_cut {
+            self.lose(Loss::BySimulation);
+        }
+    }
+
+    /// Completes the record with the response's headers, and stores it.
     #[inline(never)]
-    pub fn end<B>(mut self, api: &Api, took: Duration, response: &Response<B>, simulated: Option<&mut Simulated>) {
+    pub fn end<B>(mut self, api: &Api, took: Duration, response: &Response<B>) -> Arc<Self> {
         if let Some(exchange) = self.exchange.as_mut().filter(|_| self.status.is_some()) {
             let line = format!("{:?} {}", response.version(), response.status());
             exchange.response_head = RedactedText::of_head(&line, response.headers());
         }
         let id = response.headers().get(X_REQUEST_ID);
-        let recorded = self.store(api, took, id);
-        if let Some(simulated) = simulated {
-            simulated.recorded = Some(recorded);
-        }
+        self.store(api, took, id)
     }
 
     /// Stores the record. `id` is the request's, if the client got it.
@@ -95,44 +99,45 @@ impl RecordedRequest {
 }
 
 /// A call in progress. Dropped before [`Self::end`], it is logged and recorded as one whose client closed the connection.
-pub struct Unanswered<'r, 'a, 's> {
+pub struct Unanswered<'r, 'p, 's, 'b, B: HttpBody> {
     pub api: &'r Api,
     pub listener: Listener,
     pub operation: Operation,
     pub head: &'r Parts,
-    pub caller: &'r mut Caller<'a>,
+    pub body: &'r mut CopiedBody<'b, B>,
+    pub caller: &'r mut Caller<'p>,
     pub telemetry: &'r mut RequestTelemetry<'s>,
+    /// The response that is being delayed, if it is a simulated one.
+    pub delivery: Option<&'r Delivery>,
 }
 
-impl Unanswered<'_, '_, '_> {
+impl<B: HttpBody> Unanswered<'_, '_, '_, '_, B> {
+    /// Begins to record the request. `None` without a key that was ever valid, or if it is not to be kept.
+    pub fn record(&self, response: Option<&response::Response>) -> Option<Box<RecordedRequest>> {
+        let is_kept = response.is_none_or(|response| self.api.account_requests.keeps(response.status()));
+        let owner = is_kept.then(|| self.caller.key_owner())??;
+        let target = (self.listener, Some(self.operation));
+        Some(RecordedRequest::begin(self.api, target, self.head, self.body.read(), owner, response))
+    }
+
     pub fn end(self) {
         std::mem::forget(self);
     }
 }
 
-impl Drop for Unanswered<'_, '_, '_> {
+impl<B: HttpBody> Drop for Unanswered<'_, '_, '_, '_, B> {
     fn drop(&mut self) {
-        self.telemetry.abandon(self.api, self.operation, self.caller);
-        let target = (self.listener, Some(self.operation));
-        if let Some(recorded) = RecordedRequest::begin(self.api, target, self.head, self.caller, None) {
+        let (traffic, operation) = (&self.api.traffic, self.operation);
+        match self.delivery {
+            None => self.telemetry.abandon(traffic.operation(operation), self.caller),
+            Some(_) => self.telemetry.abandon(&traffic.simulated(operation), self.caller),
+        }
+        if let Some(mut recorded) = self.record(None) {
+            if let Some(delivery) = self.delivery {
+                recorded.simulate(delivery);
+            }
             recorded.store(self.api, self.telemetry.elapsed(), Some(&self.caller.peer.request_id));
         }
-    }
-}
-
-/// Returns whether a request has more of its body than was read. An error may be sent before.
-fn is_longer(headers: &HeaderMap, read: Option<usize>) -> bool {
-    let declared = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
-    let is_unread = || read.is_none() && headers.contains_key(TRANSFER_ENCODING);
-    declared.map_or_else(is_unread, |length| length > read.unwrap_or_default())
-}
-
-impl KeyOwner {
-    fn of(caller: &Caller<'_>) -> Option<Self> {
-        if let Some(KeyHolder { account, key }) = caller.inactive_key {
-            return Some(Self { account, key, is_key_inactive: true });
-        }
-        Some(Self { account: caller.account?, key: caller.key?, is_key_inactive: false })
     }
 }
 

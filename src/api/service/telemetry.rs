@@ -46,10 +46,9 @@ impl<'s> RequestTelemetry<'s> {
         self.in_progress.elapsed()
     }
 
-    /// Records that the client went away before the response of `operation`.
-    pub fn abandon(&mut self, api: &Api, operation: Operation, caller: &Caller<'_>) {
-        let (route, took) = (api.traffic.operation(operation), self.elapsed());
-        write(self.log_entry.take(), caller, route, client_closed(), took);
+    /// Records that the client went away before the response at `route`.
+    pub fn abandon(&mut self, route: &Route, caller: &Caller<'_>) {
+        self.write(route, caller, client_closed(), self.elapsed());
         if let Some(span) = self.span.take() {
             traces::end(&span, self.in_progress.method(), route.template(), None);
         }
@@ -57,51 +56,53 @@ impl<'s> RequestTelemetry<'s> {
 
     /// Records the response to a request at the path of `operation`, if any. Returns the request's duration.
     pub fn end<B>(
-        self,
+        &mut self,
         api: &Api,
         operation: Option<Operation>,
         caller: &Caller<'_>,
         response: &mut Response<B>,
     ) -> Duration {
-        let Self { in_progress, span, log_entry } = self;
-        let id = &caller.peer.request_id;
-        let is_simulated = caller.simulated.is_some();
         let page;
         let route = match (operation, response.extensions_mut().remove::<MatchedPath>()) {
-            (Some(operation), _) if !is_simulated => api.traffic.operation(operation),
-            (Some(operation), _) => {
-                page = api.traffic.simulated(operation);
-                &page
-            }
+            (Some(operation), _) => api.traffic.operation(operation),
             (None, Some(path)) => {
                 page = api.traffic.page(path.as_str());
                 &page
             }
             (None, None) => api.traffic.unmatched(),
         };
-        if let Some(span) = span {
-            traces::end(&span, in_progress.method(), route.template(), Some((response.status(), id)));
+        self.end_at(api, route, caller, response)
+    }
+
+    /// Records the response to a request at `route`. Returns the request's duration.
+    pub fn end_at<B>(&mut self, api: &Api, route: &Route, caller: &Caller<'_>, response: &mut Response<B>) -> Duration {
+        let id = &caller.peer.request_id;
+        if let Some(span) = self.span.take() {
+            traces::end(&span, self.in_progress.method(), route.template(), Some((response.status(), id)));
         }
-        let took = in_progress.end(route, response.status());
-        write(log_entry, caller, route, response.status(), took);
+        let took = self.in_progress.end(route, response.status());
+        self.write(route, caller, response.status(), took);
         if let Some(cause) = response.extensions_mut().remove() {
             log_cause(api, response.status(), &cause, id);
         }
         took
     }
+
+    /// Writes the log entry.
+    fn write(&mut self, route: &Route, caller: &Caller<'_>, status: StatusCode, took: Duration) {
+        if let Some(mut entry) = self.log_entry.take() {
+            entry.simulated = route.is_simulated();
+            entry.write(&caller.peer.request_id, caller.account(), route.label(), status, took);
+        }
+    }
 }
 
-/// Writes the log entry.
-fn write(
-    log_entry: Option<Box<RequestLogEntry>>,
-    caller: &Caller<'_>,
-    route: &Route,
-    status: StatusCode,
-    took: Duration,
-) {
-    if let Some(mut entry) = log_entry {
-        entry.simulated = caller.simulated.is_some();
-        entry.write(&caller.peer.request_id, caller.account, route.label(), status, took);
+impl Drop for RequestTelemetry<'_> {
+    /// Marks the span of a request for a page as abandoned, unless it has ended.
+    fn drop(&mut self) {
+        if let Some(span) = self.span.take() {
+            traces::end(&span, self.in_progress.method(), None, None);
+        }
     }
 }
 

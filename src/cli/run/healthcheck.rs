@@ -13,7 +13,7 @@ use crate::api::{Listener, reachable};
 use crate::cli::{Failure, Outcome};
 use crate::config::ServiceSettings;
 use crate::net::http_client::{Client, Response};
-use crate::tls::{self, Trust};
+use crate::net::tls::{self, Trust};
 
 /// Maximum time until the status of the response, including the connection.
 const TIMEOUT: Duration = Duration::from_secs(3);

@@ -10,8 +10,8 @@ use http_body_util::{BodyExt, Full};
 use super::sample_request::SampleRequest;
 use crate::api::caller::Caller;
 use crate::api::input::idempotency::IDEMPOTENT_REPLAYED;
-use crate::api::prefer::delivery::Simulated;
-use crate::api::{ApiError, Cause, Operation, Response};
+use crate::api::prefer::delivery::{Called, Delivery};
+use crate::api::{Cause, Operation, dispatch};
 use crate::console::form::request_key::RequestKey;
 use crate::console::form::simulation;
 use crate::console::form::submission::{Field, Form};
@@ -27,7 +27,7 @@ pub struct ApiCall {
     pub body: String,
     /// True if this replays the response to an earlier request with the same `Idempotency-Key`.
     is_replayed: bool,
-    simulated: Option<Box<Simulated>>,
+    simulated: Option<Box<Delivery>>,
     /// The cause of an error, for the log.
     cause: Option<Cause>,
     retry_after: Option<HeaderValue>,
@@ -43,14 +43,11 @@ pub struct Unsent {
 }
 
 impl ApiCall {
-    /// Calls an operation that lists, with a query given without its question mark, if there is one. Does not count
-    /// against the rate limit of the account, so that users can see what a program that exhausted it is doing.
+    /// Calls an operation that lists, with a query given without its question mark, if there is one.
     pub async fn list(who: &SignedIn, operation: Operation, query: Option<String>) -> Option<Self> {
         let target = format!("{}?{}", operation.path(), query?);
         let shown = SampleRequest::get(address(who, operation, &target));
-        let mut caller = Caller::signed_in(who.session.account, who.session.role, &who.client);
-        let answer = call(who, operation, Request::get(target), "", &mut caller).await;
-        Some(Self::new(shown, answer, caller.simulated).await)
+        Some(Self::new(shown, call(who, operation, Request::get(target), "").await).await)
     }
 
     /// Returns the request that a form will send to an operation. `fields` are those that must be filled in.
@@ -97,23 +94,14 @@ impl ApiCall {
         let url = address(who, operation, &target);
         let shown = SampleRequest { method: "POST", url, headers, body: body.to_owned(), is_live: false };
 
-        let mut caller = Caller::signed_in(who.session.account, who.session.role, &who.client);
-        let mut answer = match caller.count(who.api(), who.session.account) {
-            Ok(()) => {
-                let request = shown
-                    .headers
-                    .iter()
-                    .fold(Request::post(target), |request, (name, value)| request.header(*name, value));
-                call(who, operation, request, body, &mut caller).await
-            }
-            Err(error) => error.answer(),
-        };
-        caller.write_headers(who.api(), answer.headers_mut());
-        Self::new(shown, answer, caller.simulated).await
+        let headers = shown.headers.iter();
+        let request = headers.fold(Request::post(target), |request, (name, value)| request.header(*name, value));
+        let called = call(who, operation, request, body).await;
+        Self::new(shown, called).await
     }
 
-    async fn new(request: SampleRequest, answer: Response, simulated: Option<Box<Simulated>>) -> Self {
-        let (mut head, body) = answer.into_parts();
+    async fn new(request: SampleRequest, Called { response, delivery: simulated }: Called) -> Self {
+        let (mut head, body) = response.into_parts();
         let mut text = format!("HTTP/1.1 {}\n", head.status);
         for (name, value) in &head.headers {
             text.push_str(&format!("{name}: {}\n", String::from_utf8_lossy(value.as_bytes())));
@@ -177,17 +165,16 @@ impl ApiCall {
     }
 }
 
-async fn call(
-    who: &SignedIn,
-    operation: Operation,
-    request: axum::http::request::Builder,
-    body: &str,
-    caller: &mut Caller<'_>,
-) -> Response {
+/// Calls an operation as the user who is signed in.
+async fn call(who: &SignedIn, operation: Operation, request: axum::http::request::Builder, body: &str) -> Called {
     let request = request.body(Full::new(Bytes::from(body.to_owned()))).expect("our requests are well-formed");
     let (head, mut body) = request.into_parts();
-    let answer = operation.call(who.api(), &head, &mut body, caller).await;
-    answer.unwrap_or_else(ApiError::answer)
+    let mut caller = Caller::signed_in(who.session.account, who.session.role, &who.client);
+    let called = dispatch::call(operation, who.api(), &head, &mut body, &mut caller).await;
+    if let Some(delivery) = &called.delivery {
+        delivery.wait().await;
+    }
+    called
 }
 
 /// Returns the URL of a path by which the user reaches an operation.

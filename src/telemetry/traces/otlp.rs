@@ -24,9 +24,9 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use crate::net::http_client::Client;
+use crate::net::tls;
 use crate::redaction::without_keys;
 use crate::telemetry::trace_context::{TraceId, TraceParent};
-use crate::tls;
 
 /// Maximum length of a text from the client, in bytes, because thousands of spans wait in memory.
 const MAX_TEXT: usize = 512;
@@ -38,7 +38,8 @@ static EXPORT: OnceLock<(SdkTracerProvider, SdkTracer)> = OnceLock::new();
 pub fn start(collector: &str, deployment: &str) -> Result<(), HttpError> {
     // A batch is sent until the collector accepts it. Meanwhile the queue fills, and further spans are dropped.
     let retry = RetryPolicy::default().with_max_retries(usize::MAX).with_max_delay(Duration::from_secs(30));
-    let exporter = SpanExporter::builder().with_http().with_endpoint(collector).with_timeout(Duration::MAX);
+    let exporter =
+        SpanExporter::builder().with_http().with_endpoint(without_user(collector)).with_timeout(Duration::MAX);
     let exporter = exporter.with_retry_policy(retry).with_http_client(Collector::new(collector)?).build()?;
     let version = KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
     let deployment = KeyValue::new("deployment.environment.name", deployment.to_owned());
@@ -49,6 +50,13 @@ pub fn start(collector: &str, deployment: &str) -> Result<(), HttpError> {
     let provider = SdkTracerProvider::builder().with_resource(resource).with_batch_exporter(exporter).build();
     let tracer = provider.tracer("petstore");
     EXPORT.set((provider, tracer)).map_err(|_| "traces are already exported".into())
+}
+
+/// Removes user information from a URL, because the SDK logs it. The client does not send it.
+fn without_user(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    format!("{scheme}://{}{path}", authority.rsplit('@').next().unwrap_or_default())
 }
 
 /// Begins the span of a request, in the trace of its caller or a new one. `None` if the sampler rejects it.

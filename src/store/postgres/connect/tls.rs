@@ -12,8 +12,8 @@ use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::domain::Invalid;
+use crate::net::tls::{self, Authorities, Trust};
 use crate::store::{Result, StoreError};
-use crate::tls::{self, Authorities, Trust};
 
 /// A TLS connection to PostgreSQL. Binds SCRAM authentication to the server's certificate (`tls-server-end-point`).
 pub type Stream = <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream;

@@ -1,4 +1,4 @@
-//! TLS for servers (`server::tls`) and clients (PostgreSQL, the relay, the trace collector, `petstore healthcheck`).
+//! TLS of clients: PostgreSQL, the relay, the trace collector, `petstore healthcheck`. That of the listeners is in `server`.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -12,31 +12,20 @@ use rustls::server::ParsedCertificate;
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use tokio::task::spawn_blocking;
 use tokio_rustls::TlsConnector;
-use x509_cert::Certificate;
-use x509_cert::der::Decode;
 
 /// The cryptography of TLS. Every configuration names it, so that none depends on the process-wide default.
-pub fn provider() -> Arc<CryptoProvider> {
+fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
 /// Parses the certificates of a PEM file, in order. Fails if there is none. Errors name `file`.
-pub fn certificates(pem: &[u8], file: impl Display) -> Result<Vec<CertificateDer<'static>>, String> {
+fn certificates(pem: &[u8], file: impl Display) -> Result<Vec<CertificateDer<'static>>, String> {
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     match certificates {
         Ok(found) if found.is_empty() => Err(format!("{file} has no certificate in PEM")),
         Ok(found) => Ok(found),
         Err(error) => Err(format!("{file} is not PEM: {error}")),
     }
-}
-
-/// Returns when the first of the certificates expires, in seconds since 1970. 0 if one cannot be parsed.
-pub fn expiry(chain: &[CertificateDer<'_>]) -> u64 {
-    let expiry = |der: &CertificateDer<'_>| {
-        let certificate = Certificate::from_der(der).ok()?;
-        Some(certificate.tbs_certificate.validity.not_after.to_unix_duration().as_secs())
-    };
-    chain.iter().map(|der| expiry(der).unwrap_or_default()).min().unwrap_or_default()
 }
 
 /// The servers that a client trusts.
@@ -84,7 +73,7 @@ pub fn system_authorities() -> Result<Authorities, String> {
 #[cfg(feature = "otlp")]
 pub fn connector_at_start(file: Option<String>, protocols: &[&[u8]]) -> Result<TlsConnector, String> {
     let Some(file) = file else { return connector(system_authorities()?, protocols) };
-    let pem = crate::net::regular_file::read_at_start(file.as_ref()).map_err(|error| format!("{file}: {error}"))?;
+    let pem = super::regular_file::read_at_start(file.as_ref()).map_err(|error| format!("{file}: {error}"))?;
     connector(Authorities::of_pem(&pem, &file)?, protocols)
 }
 

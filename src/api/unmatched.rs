@@ -1,0 +1,44 @@
+//! Responds to paths and methods without an operation.
+
+use axum::http::header::ALLOW;
+use axum::http::{HeaderMap, HeaderValue, Method};
+
+use super::documents::deprecation;
+use super::error::{ApiError, Code};
+use super::listener::Listener;
+use super::operations::{Operation, Target};
+use super::response::Response;
+use super::state::Api;
+
+/// Responds to a method that no operation at the path of `here` has: 405, or 404 if all of them are removed.
+pub fn answer_other_method(here: Operation, api: &Api) -> Response {
+    let now = api.clock.coarse_now();
+    let operations = here.at_same_path().filter(|operation| !deprecation::is_removed(*operation, now));
+    let methods: Vec<_> = operations.flat_map(Operation::methods).map(Method::as_str).collect();
+    if methods.is_empty() {
+        return ApiError::route_not_found().answer();
+    }
+    let mut response = ApiError::method_not_allowed().answer();
+    let methods = HeaderValue::try_from(methods.join(",")).expect("methods are visible ASCII characters");
+    response.headers_mut().insert(ALLOW, methods);
+    response
+}
+
+impl Api {
+    /// The error for a path that `listener` does not have. If another listener has it, the message names its address.
+    pub fn path_not_found(&self, listener: Listener, request: &HeaderMap, path: &str) -> ApiError {
+        let addresses = self.addresses.reached_by(listener, request);
+        let (other, address) = match listener {
+            Listener::Store => (Listener::Messages, &addresses.messages_base_url),
+            Listener::Messages => (Listener::Store, &addresses.base_url),
+            Listener::Ops => return ApiError::route_not_found(),
+        };
+        match Target::of(other, &Method::GET, path).at_path() {
+            Some(operation) if operation.is_documented() => {
+                let message = format!("This path does not exist here. It belongs to `{}`.", address.as_str());
+                ApiError::new(Code::NotFound, message)
+            }
+            _ => ApiError::route_not_found(),
+        }
+    }
+}
