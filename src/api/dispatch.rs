@@ -39,8 +39,12 @@ pub async fn call(
     let limits = api.rate_limits.as_ref();
     let quota = caller.count(api, operation);
     let checked = rate_limit::check(limits, quota).and_then(|()| caller.check_permission(operation));
-    let simulation = match checked.and_then(|()| Simulation::of(operation, api, head, caller)) {
-        Ok(simulation) => simulation.map(Box::new),
+    let simulated = match checked {
+        Ok(()) => Simulation::of(operation, api, head, caller).await,
+        Err(error) => Err(error),
+    };
+    let simulation = match simulated {
+        Ok(simulation) => simulation,
         Err(error) => {
             let mut response = error.answer();
             rate_limit::write_headers(limits, quota, response.headers_mut());

@@ -1,6 +1,6 @@
 //! Failures that clients request, to test how they handle them. On staging only.
 
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use axum::http::header::{LOCATION, RETRY_AFTER};
 use axum::http::request::Parts;
@@ -9,19 +9,21 @@ use axum::http::{HeaderValue, Method, StatusCode};
 use super::admission::rate_limit::{self, Quota, RATE_LIMIT, RATE_LIMIT_POLICY};
 use super::caller::Caller;
 use super::documents::deprecation::{self, REMOVED_AT};
-use super::documents::documented_errors::{DocumentedError, error_with_code, error_with_status};
+use super::documents::documented_errors::DocumentedError;
 use super::error::{ApiError, Code};
 use super::execute::execute;
 use super::input::query_and_body::{self, RequestBody};
 use super::operations::Operation::{self, CreatePet, GetPet};
+use super::prefer::broken;
 use super::prefer::delivery::{Called, Delivery};
 use super::prefer::header::{PREFER, Prefer, confirm};
-use super::prefer::preferences::{Dropped, OF_PROXIES, Preference, Preferences};
+use super::prefer::preferences::{Broken, Dropped, Failure, Preference, Preferences, RetryAfter};
 use super::prefer::request_numbers::Simulator;
 use super::response::{Response, with_content_type};
 use super::state::Api;
 use super::unmatched::answer_other_method;
 use crate::domain::Timestamp;
+use crate::server::NoResponse;
 
 /// The status of a connection that was closed without a response, for the log and the metrics. nginx uses it too.
 const NO_RESPONSE: u16 = 444;
@@ -33,26 +35,11 @@ pub struct Simulation {
     delay: Option<Duration>,
     dropped: Option<Dropped>,
     pace: Option<u16>,
+    broken: Option<Broken>,
+    retry_after: Option<RetryAfter>,
     day: Option<Timestamp>,
-    /// The value of `Preference-Applied`.
-    applied: String,
-}
-
-/// A response instead of that of the operation.
-#[derive(Clone, Copy, Debug)]
-enum Failure {
-    Error(&'static DocumentedError),
-    /// A proxy's.
-    Gateway(StatusCode),
-}
-
-impl Failure {
-    fn status(&self) -> StatusCode {
-        match self {
-            Self::Error(error) => error.code.status(),
-            Self::Gateway(status) => *status,
-        }
-    }
+    /// The preferences of `Preference-Applied`.
+    applied: Vec<Preference>,
 }
 
 impl Simulation {
@@ -62,67 +49,75 @@ impl Simulation {
     /// # Errors
     ///
     /// Fails if the request prefers strict handling of preferences and has one that is ignored.
-    pub fn of(operation: Operation, api: &Api, head: &Parts, caller: &Caller<'_>) -> Result<Option<Self>, ApiError> {
-        match &api.simulator {
-            Some(simulator) => Self::by_preferences(simulator, operation, api, head, caller),
-            None => Ok(None),
-        }
+    pub async fn of(
+        operation: Operation,
+        api: &Api,
+        head: &Parts,
+        caller: &Caller<'_>,
+    ) -> Result<Option<Box<Self>>, ApiError> {
+        let Some(simulator) = &api.simulator else { return Ok(None) };
+        let (headers, now) = (&head.headers, api.clock.now());
+        let requested = headers.contains_key(PREFER).then(|| Preferences::of(&Prefer::of(headers), now));
+        let of_key = || caller.key().and_then(|key| key.preferences.as_deref());
+        let Some(preferences) = requested.as_ref().or_else(of_key) else { return Ok(None) };
+        // Boxed, because it is rarely needed.
+        Box::pin(Self::by_preferences(preferences, simulator, operation, api, head, caller, now)).await
     }
 
-    fn by_preferences(
+    async fn by_preferences(
+        preferences: &Preferences,
         simulator: &Simulator,
         operation: Operation,
         api: &Api,
         head: &Parts,
         caller: &Caller<'_>,
-    ) -> Result<Option<Self>, ApiError> {
-        let (headers, now) = (&head.headers, api.clock.now());
-        let requested = headers.contains_key(PREFER).then(|| Preferences::of(&Prefer::of(headers), now));
-        let of_key = || caller.key().and_then(|key| key.preferences.as_deref());
-        let Some(preferences) = requested.as_ref().or_else(of_key) else { return Ok(None) };
+        now: Timestamp,
+    ) -> Result<Option<Box<Self>>, ApiError> {
         let only = preferences.find(Preference::operation);
         let is_for_another = only.is_some_and(|only| only != operation);
         let reject = |it: &Preference| match it {
-            _ if is_for_another || it.applies_to(operation, &head.method) => None,
+            _ if is_for_another || preferences.applies(it, operation, &head.method) => None,
             Preference::Code(_) | Preference::Error(_) => Some(format!("is no documented error of {}", operation.id())),
+            Preference::RetryAfter(_) => Some(format!("is no header of this error of {}", operation.id())),
             _ => Some(format!("does not apply to {}", head.method)),
         };
         if let Err(invalid) = preferences.check_strictly(reject) {
-            query_and_body::check_declared_body(headers)?;
+            query_and_body::check_declared_body(&head.headers)?;
             return Err(ApiError::invalid_value("Prefer", &invalid));
         }
-        let account = caller.account().expect("the caller is admitted");
-        let number = || simulator.count((account, caller.key().map(|key| key.grant.id), only));
-        let is_chosen = !is_for_another && (!preferences.is_partial() || preferences.choose(number()));
-        Ok(is_chosen.then(|| Self::by(preferences, operation, &head.method, now)).filter(|it| !it.applied.is_empty()))
+        if is_for_another {
+            return Ok(None);
+        }
+        if preferences.is_partial() {
+            let account = caller.account().expect("the caller is admitted");
+            let resets = if preferences.counts_from_reset() { Some(api.store.resets().await?) } else { None };
+            let number = simulator.count((account, caller.key().map(|key| key.grant.id), only, resets));
+            if !preferences.choose(number) {
+                return Ok(None);
+            }
+        }
+        let simulation = Self::by(preferences, operation, &head.method, now);
+        Ok((!simulation.applied.is_empty()).then(|| Box::new(simulation)))
     }
 
     /// The simulation by the preferences that apply to the operation.
     fn by(preferences: &Preferences, operation: Operation, method: &Method, now: Timestamp) -> Self {
-        let with_code = |it: &Preference| match it {
-            Preference::Error(code) => error_with_code(operation, *code).map(Failure::Error),
-            _ => None,
-        };
-        let with_status = |it: &Preference| match it {
-            Preference::Code(status) if OF_PROXIES.contains(status) => Some(Failure::Gateway(*status)),
-            Preference::Code(status) => error_with_status(operation, *status).map(Failure::Error),
-            _ => None,
-        };
-        let failure = preferences.find(with_code).or_else(|| preferences.find(with_status));
+        let failure = preferences.failure(operation);
         let mut simulation = Self { failure, ..Self::default() };
         for preference in &preferences.given {
             match preference {
-                _ if !preference.applies_to(operation, method) => continue,
+                _ if !preferences.applies(preference, operation, method) => continue,
                 Preference::Code(status) if failure.is_some_and(|failure| failure.status() == *status) => {}
                 Preference::Error(_) => {}
                 Preference::Delay(milliseconds) => simulation.delay = Some(Duration::from_millis(*milliseconds)),
                 Preference::Drop(dropped) => simulation.dropped = Some(*dropped),
                 Preference::Pace(pace) => simulation.pace = u16::try_from(*pace).ok(),
+                Preference::Body(broken) => simulation.broken = Some(*broken),
+                Preference::RetryAfter(value) => simulation.retry_after = Some(*value),
                 Preference::Date(day) if preferences.day(now).is_some() => simulation.day = preferences.day(now),
                 _ => continue,
             }
-            let separator = if simulation.applied.is_empty() { "" } else { ", " };
-            simulation.applied.push_str(&format!("{separator}{preference}"));
+            simulation.applied.push(*preference);
         }
         simulation
     }
@@ -132,7 +127,7 @@ impl Simulation {
     /// A dropped request, an error or a removal replaces the operation. Then the delay passes. Then the response is
     /// dropped, or its body cut or slowed, so every combination of preferences has a meaning.
     pub async fn call(
-        self,
+        mut self,
         operation: Operation,
         api: &Api,
         head: &Parts,
@@ -144,7 +139,7 @@ impl Simulation {
         let (mut response, quota) = match self.failure {
             _ if self.dropped == Some(Dropped::Request) => (no_response(), quota),
             Some(Failure::Gateway(status)) => (gateway_response(status), None),
-            Some(Failure::Error(error)) => error_response(error, operation, api, quota),
+            Some(Failure::Error(error)) => error_response(error, operation, api, quota, self.retry_after),
             None if operation == GetPet && is_past_removal => (deprecation::removed().answer(), None),
             None => {
                 let response = execute(operation, api, head, body, caller).await;
@@ -155,15 +150,28 @@ impl Simulation {
             // Removed only from this response, because the one stored under an `Idempotency-Key` is the real one.
             response.headers_mut().remove(LOCATION);
         }
+        if let Some(broken) = self.broken
+            && !broken::apply(broken, &mut response)
+        {
+            self.applied.retain(|it| !matches!(it, Preference::Body(_)));
+        }
         let delivery = Delivery {
-            applied: self.applied,
+            applied: self.applied.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
             is_of_proxy: matches!(self.failure, Some(Failure::Gateway(_))),
             delay: self.delay,
-            is_dropped: matches!(self.dropped, Some(Dropped::Request | Dropped::Response)),
+            dropped: match self.dropped {
+                Some(Dropped::Request | Dropped::Response) => Some(NoResponse::Close),
+                Some(Dropped::Reset) => Some(NoResponse::Reset),
+                Some(Dropped::Body) | None => None,
+            },
             is_cut: self.dropped == Some(Dropped::Body),
             pace: self.pace,
         };
-        if delivery.is_dropped {
+        if delivery.applied.is_empty() {
+            rate_limit::write_headers(api.rate_limits.as_ref(), quota, response.headers_mut());
+            return response.into();
+        }
+        if delivery.dropped.is_some() {
             response = no_response();
         }
         confirm(&delivery.applied, response.headers_mut());
@@ -184,6 +192,30 @@ fn gateway_response(status: StatusCode) -> Response {
 
 /// The response to a request for a documented error, and the quota that the real error shows.
 fn error_response(
+    error: &DocumentedError,
+    operation: Operation,
+    api: &Api,
+    quota: Option<Quota>,
+    retry_after: Option<RetryAfter>,
+) -> (Response, Option<Quota>) {
+    let (mut response, quota) = documented_response(error, operation, api, quota);
+    if let (Some(chosen), Some(seconds)) = (retry_after, response.headers().get(RETRY_AFTER)) {
+        let seconds = seconds.to_str().ok().and_then(|seconds| seconds.parse().ok()).unwrap_or(1);
+        let value = match chosen {
+            RetryAfter::Seconds(seconds) => seconds.into(),
+            RetryAfter::Date => {
+                let date = UNIX_EPOCH + Duration::from_millis(api.clock.now().as_milliseconds().unsigned_abs());
+                // Rounded up, because a date has no fractions of a second.
+                let date = httpdate::fmt_http_date(date + Duration::from_secs(seconds) + Duration::from_millis(999));
+                HeaderValue::try_from(date).expect("a date is visible ASCII characters")
+            }
+        };
+        response.headers_mut().insert(RETRY_AFTER, value);
+    }
+    (response, quota)
+}
+
+fn documented_response(
     error: &DocumentedError,
     operation: Operation,
     api: &Api,

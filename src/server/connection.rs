@@ -26,7 +26,7 @@ use super::deadlines::Deadlines;
 use super::request_line::RequestLine;
 use super::stream::{Secured, Stream, linger, secure, tcp};
 use super::tls::Tls;
-use super::{Connections, Expired, HasFragment, Limits, Rejection, Service};
+use super::{Connections, Expired, HasFragment, Limits, NoResponse, Rejection, Service};
 
 /// Maximum time to read what a client still sends after the last response. Closing with unread bytes would
 /// reset the connection, and the client might never see the response.
@@ -82,7 +82,10 @@ impl<S: Service> Connection<S> {
             }
             service.answer(request, peer).map(move |response| {
                 // hyper closes the connection after an error.
-                let mut response = response.ok_or(io::ErrorKind::ConnectionAborted)?;
+                let mut response = response.map_err(|end| match end {
+                    NoResponse::Close => io::ErrorKind::ConnectionAborted,
+                    NoResponse::Reset => io::ErrorKind::ConnectionReset,
+                })?;
                 if !answering.answered() {
                     // hyper announces the close only if the rest of the body has arrived already.
                     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -97,19 +100,28 @@ impl<S: Service> Connection<S> {
             .max_header_size(HEAD_BYTES)
             .max_buf_size(BUFFER_BYTES)
             .serve_connection(socket, answer);
-        let expired = drive(&mut http, &deadlines, self.stopped, service.connections()).await;
-        close(http.into_parts().io.into_inner().stream, expired, &self.service, self.limits).await;
+        let end = drive(&mut http, &deadlines, self.stopped, service.connections()).await;
+        close(http.into_parts().io.into_inner().stream, end, &self.service, self.limits).await;
     }
 }
 
-/// Polls a connection until it ends or a deadline expires, which it returns. Ends it after the current request once
-/// `stopped`, at once if it is idle.
+/// Why a connection is closed.
+enum End {
+    /// It ended as HTTP says, the client closed or reset it, or it was not HTTP.
+    Http,
+    /// The service reset it.
+    Reset,
+    Expired(Expired),
+}
+
+/// Polls a connection until it ends or a deadline expires. Ends it after the current request once `stopped`, at once if it is
+/// idle.
 async fn drive<S>(
     http: &mut http1::Connection<TokioIo<Socket>, S>,
     deadlines: &Deadlines,
     mut stopped: watch::Receiver<bool>,
     connections: &Connections,
-) -> Option<Expired>
+) -> End
 where
     S: HttpService<Incoming, Error = io::Error> + Unpin,
     S::ResBody: Body<Error: Into<Box<dyn Error + Send + Sync>>> + 'static,
@@ -123,10 +135,14 @@ where
             // Errors need no other handling. The client sent a reset, or bytes that are not HTTP, and hyper has
             // responded to these bytes. Or the service had no response.
             if let Poll::Ready(ended) = Pin::new(&mut *http).poll(cx) {
-                if ended.is_err_and(|error| error.is_parse()) {
-                    connections.reject_malformed();
-                }
-                return Poll::Ready(None);
+                return Poll::Ready(match ended {
+                    Err(error) if error.is_user() && is_reset(&error) => End::Reset,
+                    Err(error) if error.is_parse() => {
+                        connections.reject_malformed();
+                        End::Http
+                    }
+                    Ok(()) | Err(_) => End::Http,
+                });
             }
             // Polling the timer and the stop costs several times what checking their state does. Once polled,
             // each wakes this task, so until then neither is polled again.
@@ -137,11 +153,11 @@ where
             if timer.as_mut().poll(cx).is_ready() {
                 match deadlines.check().inspect_err(|expired| connections.expire(*expired)) {
                     Ok(next) => timer.as_mut().reset(next),
-                    Err(expired) => return Poll::Ready(Some(expired)),
+                    Err(expired) => return Poll::Ready(End::Expired(expired)),
                 }
             } else if !stopping && stop.as_mut().poll(cx).is_ready() {
                 if deadlines.is_idle() {
-                    return Poll::Ready(Some(Expired::Idle));
+                    return Poll::Ready(End::Expired(Expired::Idle));
                 }
                 stopping = true;
                 Pin::new(&mut *http).graceful_shutdown();
@@ -154,26 +170,31 @@ where
     .await
 }
 
+fn is_reset(error: &hyper::Error) -> bool {
+    let cause = error.source().and_then(|cause| cause.downcast_ref::<io::Error>());
+    cause.is_some_and(|cause| cause.kind() == io::ErrorKind::ConnectionReset)
+}
+
 /// Closes a connection, and tells the client of an expired deadline if it can read that.
-async fn close(mut stream: Stream, expired: Option<Expired>, service: &impl Service, limits: Limits) {
-    match expired {
-        Some(Expired::Head) => {
+async fn close(mut stream: Stream, end: End, service: &impl Service, limits: Limits) {
+    match end {
+        End::Expired(Expired::Head) => {
             let response = service.reject(Rejection::HeadTimeout(limits.head));
             if timeout(LINGER_TIMEOUT, stream.write_all(&response)).await.is_err() {
                 return;
             }
         }
         // Without a TLS close notification, the client would take the connection for truncated.
-        Some(Expired::Idle) => {
+        End::Expired(Expired::Idle) => {
             let _ = timeout(LINGER_TIMEOUT, stream.shutdown()).await;
             return;
         }
         // A client that does not read would not read a response either. The system would hold its unread bytes for minutes.
-        Some(_) => {
+        End::Reset | End::Expired(_) => {
             let _ = tcp(&stream).set_zero_linger();
             return;
         }
-        None => {}
+        End::Http => {}
     }
     let _ = timeout(LINGER_TIMEOUT, linger(&mut stream)).await;
 }

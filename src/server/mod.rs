@@ -31,7 +31,7 @@ pub use counters::{Connections, Expired};
 pub use limits::Limits;
 use load_shedding::LoadShedding;
 pub use request_line::{HasFragment, RequestLine};
-pub use service::{Rejection, Service};
+pub use service::{NoResponse, Rejection, Service};
 pub use tls::{CertificateStatus, Tls};
 
 /// Maximum time for open requests to end after a stop was requested.

@@ -15,18 +15,26 @@ use super::counters::Connections;
 pub trait Service: Clone + Send + Sync + 'static {
     type Body: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static;
 
-    /// Answers a request that came from `peer`. `None` closes the connection without a response.
+    /// Answers a request that came from `peer`.
     fn answer(
         &self,
         request: Request<TimedBody>,
         peer: IpAddr,
-    ) -> impl Future<Output = Option<Response<Self::Body>>> + Send;
+    ) -> impl Future<Output = Result<Response<Self::Body>, NoResponse>> + Send;
 
     /// The counters of this listener's connections.
     fn connections(&self) -> &Connections;
 
     /// Returns the bytes of a whole HTTP/1.1 response that ends a connection without a request to answer.
     fn reject(&self, why: Rejection) -> Vec<u8>;
+}
+
+/// How a connection ends instead of a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoResponse {
+    Close,
+    /// With a TCP reset.
+    Reset,
 }
 
 /// Why a connection ends before its first, or next, request.

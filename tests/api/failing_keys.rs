@@ -10,7 +10,7 @@ use crate::service::{LARGEST, NOW, REX, Service, make_key};
 use crate::simulation::{applied, preferring};
 
 /// Lists animals `requests` times. Returns which of the requests got 503.
-async fn failures(service: &Service, key: &str, preferences: Option<&str>, requests: usize) -> Vec<bool> {
+pub async fn failures(service: &Service, key: &str, preferences: Option<&str>, requests: usize) -> Vec<bool> {
     let mut failed = Vec::new();
     for _ in 0..requests {
         let request = service.request("GET", "/v1/pets").key(key);
@@ -82,15 +82,23 @@ async fn strict_handling_rejects_what_is_otherwise_ignored() {
         ("code=401;rate=0.1", "has parameters after code: separate preferences by commas"),
         ("code=\"401\" ; a", "has parameters after code: separate preferences by commas"),
         ("delay=0", "has an invalid delay: it must be 1 to 30000 (milliseconds)"),
-        ("drop=everything", "has an invalid drop: it must be request, response or body"),
+        ("drop=everything", "has an invalid drop: it must be request, response, body or reset"),
         ("pace=10001", "has an invalid pace: it must be 1 to 10000 (bytes per second)"),
+        ("body=xml", "has an invalid body: it must be cut, html, unknown-field or unknown-value"),
+        ("retry-after=3601", "has an invalid retry-after: it must be 0 to 3600 (seconds), or date"),
+        ("retry-after=30", "has retry-after without an error such as code=503"),
         ("date=2026-11-19", "has a date that has passed"),
         ("date=20301205", "has an invalid date: it must be a date such as 2030-12-05, today or later"),
         ("rate=1.1", "has an invalid rate: it must be 0 to 1, such as 0.1"),
         ("seed=-1", "has an invalid seed: it must be an integer from 0"),
         ("rate=x, every=0", "has an invalid rate: it must be 0 to 1, such as 0.1"),
         ("every=0", "has an invalid every: it must be an integer from 1"),
+        ("first=0", "has an invalid first: it must be an integer from 1"),
         ("code=503, rate=0.5, every=2", "has both rate and every"),
+        ("code=503, first=2, rate=0.5", "has both rate and first"),
+        ("code=503, first=2, every=2, delay=1", "has both every and first"),
+        ("code=503, body=cut", "has both an error and body, which breaks a success"),
+        ("first=2", "has no effect: add a failure such as code=503"),
         ("operation=addPet", "has an invalid operation: it must be an operation of the API, such as createPet"),
         ("rate=0.5", "has no effect: add a failure such as code=503"),
         ("every=2", "has no effect: add a failure such as code=503"),
@@ -99,12 +107,13 @@ async fn strict_handling_rejects_what_is_otherwise_ignored() {
         ("code=503, every=2, seed=7", "has a seed without a rate"),
         ("code=409", "has code=409, which is no documented error of listPets"),
         ("error=conflict", "has error=conflict, which is no documented error of listPets"),
+        ("code=400, retry-after=1", "has retry-after=1, which is no header of this error of listPets"),
     ] {
         let strictly = format!("{preferences}, handling=strict");
         let strict = preferring(&service, Operation::ListPets, &strictly).send().await;
         assert_eq!((strict.status(), strict.code().as_str(), applied(&strict)), (400, "invalid_value", ""));
         assert_eq!(strict.json()["message"], format!("`Prefer` {message}."));
-        if !preferences.starts_with("code=503") {
+        if !preferences.starts_with("code=503") && !preferences.starts_with("code=400") {
             let lenient = preferring(&service, Operation::ListPets, preferences).send().await;
             assert_eq!((lenient.status(), applied(&lenient)), (200, ""), "{preferences}");
         }
@@ -130,7 +139,7 @@ async fn strict_handling_rejects_what_is_otherwise_ignored() {
 #[tokio::test]
 async fn responses_to_head_have_no_body_to_cut() {
     let service = Service::start().await;
-    for preference in ["drop=body", "pace=1"] {
+    for preference in ["drop=body", "pace=1", "body=cut"] {
         let head = |prefer: &str| service.request("HEAD", "/v1/pets").key(&service.key).header("prefer", prefer);
         let ignored = head(&format!("{preference}, delay=1")).send().await;
         assert_eq!((ignored.status(), applied(&ignored)), (200, "delay=1"), "{preference}");

@@ -3,6 +3,7 @@
 mod any_host;
 mod audit;
 mod auth;
+mod broken_responses;
 mod caching;
 mod cors;
 mod deprecation;

@@ -106,6 +106,8 @@ async fn key_with_preferences_fails_as_they_say() {
         (&*format!("code=503,rate=0.{}1", "0".repeat(250)), "is longer than 255 characters"),
         ("date=2026-11-19", "has a date that has passed"),
         ("code=503,seed=7", "has a seed without a rate"),
+        ("code=400,retry-after=1", "has retry-after=1, which is no header of this error"),
+        ("code=503,body=cut", "has both an error and body, which breaks a success"),
         ("rate=0.5", "has no effect: add a failure such as code=503"),
     ] {
         let usage = folder.run(&format!("{create} {prefer}")).usage();

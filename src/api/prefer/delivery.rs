@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep};
 use crate::api::error::ApiError;
 use crate::api::recorder::record::{Loss, RecordedRequest};
 use crate::api::response::{self, Sent};
+use crate::server::NoResponse;
 
 /// Pieces of a paced body per second.
 const PIECES: u16 = 10;
@@ -53,8 +54,8 @@ pub struct Delivery {
     /// True if the response plays that of a proxy, which does not have the headers of the service.
     pub is_of_proxy: bool,
     pub delay: Option<Duration>,
-    /// True if the connection is closed without a response.
-    pub is_dropped: bool,
+    /// How the connection ends without a response. `None` if it has one.
+    pub dropped: Option<NoResponse>,
     /// True if the body ends after half of it.
     pub is_cut: bool,
     /// Bytes of the body per second.
@@ -69,23 +70,23 @@ impl Delivery {
         }
     }
 
-    /// Returns the response as it is sent. `None` closes the connection without one. `recorded` is the record of the request,
+    /// Returns the response as it is sent, or how the connection ends without one. `recorded` is the record of the request,
     /// if it is kept.
     pub async fn send(
         self,
         response: Response<Sent>,
         recorded: Option<Arc<RecordedRequest>>,
-    ) -> Option<Response<Sent>> {
-        if self.is_dropped {
-            return None;
+    ) -> Result<Response<Sent>, NoResponse> {
+        if let Some(dropped) = self.dropped {
+            return Err(dropped);
         }
         if !self.is_cut && self.pace.is_none() {
-            return Some(response);
+            return Ok(response);
         }
         let (mut head, body) = response.into_parts();
         let body = body.collect().await.map_or_else(|_| Bytes::new(), Collected::to_bytes);
         head.headers.insert(CONTENT_LENGTH, body.len().into());
-        Some(Response::from_parts(head, Either::Right(Body::from_stream(self.pieces(body, recorded)))))
+        Ok(Response::from_parts(head, Either::Right(Body::from_stream(self.pieces(body, recorded)))))
     }
 
     /// The pieces of a body. An error closes the connection.

@@ -1,5 +1,6 @@
 //! The `Prefer` header, and failures that it simulates.
 
+pub(super) mod broken;
 pub(crate) mod delivery;
 pub(crate) mod header;
 pub(crate) mod preferences;

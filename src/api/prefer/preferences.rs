@@ -8,7 +8,7 @@ use axum::http::{Method, StatusCode};
 use jiff::civil::Date;
 
 use super::header::Prefer;
-use crate::api::documents::documented_errors::{error_with_code, error_with_status};
+use crate::api::documents::documented_errors::{DocumentedError, error_with_code, error_with_status};
 use crate::api::error::Code;
 use crate::api::input::query_and_body::abridge;
 use crate::api::number::integer;
@@ -34,11 +34,14 @@ pub enum Preference {
     Drop(Dropped),
     /// Bytes of the response's body per second.
     Pace(u64),
+    Body(Broken),
+    RetryAfter(RetryAfter),
     Date(Date),
     /// The share of the requests, from 0 to 1.
     Rate(f64),
     Seed(u64),
     Every(u64),
+    First(u64),
     Operation(Operation),
     /// False for `handling=lenient`.
     Strict(bool),
@@ -51,8 +54,31 @@ names! {
         Response = "response",
         /// The second half of the response's body.
         Body = "body",
+        /// The response, and what the client still sends: the connection is reset.
+        Reset = "reset",
     }
 }
+
+names! {
+    /// How the body of a success breaks its schema.
+    pub enum Broken {
+        Cut = "cut",
+        Html = "html",
+        UnknownField = "unknown-field",
+        UnknownValue = "unknown-value",
+    }
+}
+
+/// The header `Retry-After` of a simulated error.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum RetryAfter {
+    Seconds(u64),
+    /// The date after as many seconds as it would have.
+    Date,
+}
+
+/// The preferences that choose a portion of the requests. Only the first one of this order counts.
+const PORTIONS: [&str; 3] = ["rate", "every", "first"];
 
 impl Preference {
     /// `None` if the name is unknown.
@@ -65,12 +91,19 @@ impl Preference {
                 (code.map(Self::Error), "an error code of the API")
             }
             "delay" => (number(1..=30_000).map(Self::Delay), "1 to 30000 (milliseconds)"),
-            "drop" => (Dropped::parse(value).ok().map(Self::Drop), "request, response or body"),
+            "drop" => (Dropped::parse(value).ok().map(Self::Drop), "request, response, body or reset"),
             "pace" => (number(1..=10_000).map(Self::Pace), "1 to 10000 (bytes per second)"),
+            "body" => (Broken::parse(value).ok().map(Self::Body), "cut, html, unknown-field or unknown-value"),
+            "retry-after" => {
+                let seconds = number(0..=3_600).map(RetryAfter::Seconds);
+                let date = (value == "date").then_some(RetryAfter::Date);
+                (seconds.or(date).map(Self::RetryAfter), "0 to 3600 (seconds), or date")
+            }
             "date" => (date(value).map(Self::Date), "a date such as 2030-12-05, today or later"),
             "rate" => (share(value).map(Self::Rate), "0 to 1, such as 0.1"),
             "seed" => (number(0..=i64::MAX).map(Self::Seed), "an integer from 0"),
             "every" => (number(1..=i64::MAX).map(Self::Every), "an integer from 1"),
+            "first" => (number(1..=i64::MAX).map(Self::First), "an integer from 1"),
             "operation" => {
                 let operation = Operation::documented().find(|operation| operation.id() == value);
                 (operation.map(Self::Operation), "an operation of the API, such as createPet")
@@ -93,10 +126,14 @@ impl fmt::Display for Preference {
             Self::Delay(milliseconds) => write!(f, "delay={milliseconds}"),
             Self::Drop(dropped) => write!(f, "drop={}", dropped.as_str()),
             Self::Pace(bytes) => write!(f, "pace={bytes}"),
+            Self::Body(broken) => write!(f, "body={}", broken.as_str()),
+            Self::RetryAfter(RetryAfter::Seconds(seconds)) => write!(f, "retry-after={seconds}"),
+            Self::RetryAfter(RetryAfter::Date) => f.write_str("retry-after=date"),
             Self::Date(day) => write!(f, "date={day}"),
             Self::Rate(share) => write!(f, "rate={share}"),
             Self::Seed(seed) => write!(f, "seed={seed}"),
             Self::Every(number) => write!(f, "every={number}"),
+            Self::First(number) => write!(f, "first={number}"),
             Self::Operation(operation) => write!(f, "operation={}", operation.id()),
             Self::Strict(is_strict) => write!(f, "handling={}", if *is_strict { "strict" } else { "lenient" }),
         }
@@ -160,12 +197,20 @@ impl Preferences {
                 Err(invalid) => _ = ignored.get_or_insert(invalid),
             }
         }
-        if given.iter().any(|it| matches!(it, Preference::Rate(_))) {
-            let before = given.len();
-            given.retain(|it| !matches!(it, Preference::Every(_)));
-            if given.len() < before {
-                ignored.get_or_insert_with(|| Invalid("has both rate and every".into()));
-            }
+        let portions: Vec<_> = given.iter().filter_map(Preference::portion).collect();
+        if let [_, _, ..] = portions[..] {
+            let mut sorted = PORTIONS.into_iter().filter(|portion| portions.contains(portion));
+            let (kept, other) = (sorted.next(), sorted.next().unwrap_or_default());
+            given.retain(|it| it.portion().is_none() || it.portion() == kept);
+            ignored.get_or_insert_with(|| Invalid(format!("has both {} and {other}", kept.unwrap_or_default())));
+        }
+        let is_error = |it: &Preference| matches!(it, Preference::Code(_) | Preference::Error(_));
+        let has_error = given.iter().any(is_error);
+        if has_error && given.iter().any(|it| matches!(it, Preference::Body(_))) {
+            ignored.get_or_insert_with(|| Invalid("has both an error and body, which breaks a success".into()));
+        }
+        if !has_error && given.iter().any(|it| matches!(it, Preference::RetryAfter(_))) {
+            ignored.get_or_insert_with(|| Invalid("has retry-after without an error such as code=503".into()));
         }
         if !given.iter().any(Preference::is_effect) && given.iter().any(Preference::selects) {
             ignored.get_or_insert_with(|| Invalid(NO_EFFECT.into()));
@@ -212,11 +257,13 @@ impl Preferences {
         }
         let only = given.iter().find_map(Preference::operation);
         let operations: Vec<_> = only.map_or_else(|| Operation::documented().collect(), |only| vec![only]);
-        let is_possible = |it: &Preference| operations.iter().any(|on| it.applies_to(*on, on.method()));
-        if let Some(useless) = given.iter().find(|it| !is_possible(it)) {
+        let preferences = Self { given, ignored: None };
+        let is_useless = |it: &&Preference| !operations.iter().any(|on| preferences.applies(it, *on, on.method()));
+        if let Some(useless) = preferences.given.iter().find(is_useless) {
             let of = only.map(|only| format!(" of {}", only.id())).unwrap_or_default();
-            return Err(Invalid(format!("has {useless}, which is no documented error{of}")));
+            return Err(Invalid(format!("has {useless}, which {}{of}", useless.why_useless())));
         }
+        let given = preferences.given;
         if !given.iter().any(Preference::is_effect) {
             return Err(Invalid(NO_EFFECT.into()));
         }
@@ -249,13 +296,64 @@ impl Preferences {
         self.given.iter().all(|preference| match preference {
             Preference::Rate(share) => fraction(seed, number) < *share,
             Preference::Every(every) => (number + 1).is_multiple_of(*every),
+            Preference::First(first) => number < *first,
             _ => true,
         })
     }
 
     /// Returns whether the preferences apply to a part of the requests, which must be counted.
     pub fn is_partial(&self) -> bool {
-        self.given.iter().any(|preference| matches!(preference, Preference::Rate(_) | Preference::Every(_)))
+        self.given.iter().any(|preference| preference.portion().is_some())
+    }
+
+    /// Returns whether the requests are counted again from each reset.
+    pub fn counts_from_reset(&self) -> bool {
+        self.given.iter().any(|preference| matches!(preference, Preference::First(_)))
+    }
+
+    /// The response instead of that of the operation. `None` if the operation is executed.
+    pub fn failure(&self, operation: Operation) -> Option<Failure> {
+        let with_code = |it: &Preference| match it {
+            Preference::Error(code) => error_with_code(operation, *code).map(Failure::Error),
+            _ => None,
+        };
+        let with_status = |it: &Preference| match it {
+            Preference::Code(status) if OF_PROXIES.contains(status) => Some(Failure::Gateway(*status)),
+            Preference::Code(status) => error_with_status(operation, *status).map(Failure::Error),
+            _ => None,
+        };
+        self.find(with_code).or_else(|| self.find(with_status))
+    }
+
+    /// Returns whether a request to the operation can get the effect of one of the preferences. A response to HEAD has no body.
+    pub fn applies(&self, preference: &Preference, operation: Operation, method: &Method) -> bool {
+        match preference {
+            Preference::Drop(Dropped::Body) | Preference::Pace(_) => *method != Method::HEAD,
+            Preference::Body(_) => *method != Method::HEAD && self.failure(operation).is_none(),
+            Preference::RetryAfter(_) => {
+                matches!(self.failure(operation), Some(Failure::Error(error)) if error.has_retry_after)
+            }
+            Preference::Code(status) => OF_PROXIES.contains(status) || error_with_status(operation, *status).is_some(),
+            Preference::Error(code) => error_with_code(operation, *code).is_some(),
+            _ => true,
+        }
+    }
+}
+
+/// A response instead of that of the operation.
+#[derive(Clone, Copy, Debug)]
+pub enum Failure {
+    Error(&'static DocumentedError),
+    /// A proxy's.
+    Gateway(StatusCode),
+}
+
+impl Failure {
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Self::Error(error) => error.code.status(),
+            Self::Gateway(status) => *status,
+        }
     }
 }
 
@@ -265,22 +363,39 @@ impl Preference {
     }
 
     /// Returns whether the preference chooses requests.
-    const fn selects(&self) -> bool {
-        matches!(self, Self::Rate(_) | Self::Seed(_) | Self::Every(_) | Self::Operation(_))
+    fn selects(&self) -> bool {
+        self.portion().is_some() || matches!(self, Self::Seed(_) | Self::Operation(_))
     }
 
     /// Returns whether the preference changes a response.
     pub const fn is_effect(&self) -> bool {
-        matches!(self, Self::Code(_) | Self::Error(_) | Self::Delay(_) | Self::Drop(_) | Self::Pace(_) | Self::Date(_))
+        matches!(
+            self,
+            Self::Code(_)
+                | Self::Error(_)
+                | Self::Delay(_)
+                | Self::Drop(_)
+                | Self::Pace(_)
+                | Self::Body(_)
+                | Self::Date(_)
+        )
     }
 
-    /// Returns whether a request to the operation can have the failure. A response to HEAD has no body.
-    pub fn applies_to(&self, operation: Operation, method: &Method) -> bool {
+    /// The name of a preference that chooses a portion of the requests.
+    fn portion(&self) -> Option<&'static str> {
         match self {
-            Self::Drop(Dropped::Body) | Self::Pace(_) => *method != Method::HEAD,
-            Self::Code(status) => OF_PROXIES.contains(status) || error_with_status(operation, *status).is_some(),
-            Self::Error(code) => error_with_code(operation, *code).is_some(),
-            _ => true,
+            Self::Rate(_) => Some(PORTIONS[0]),
+            Self::Every(_) => Some(PORTIONS[1]),
+            Self::First(_) => Some(PORTIONS[2]),
+            _ => None,
+        }
+    }
+
+    /// The reason why a preference that does not apply to an operation is useless.
+    const fn why_useless(&self) -> &'static str {
+        match self {
+            Self::RetryAfter(_) => "is no header of this error",
+            _ => "is no documented error",
         }
     }
 }

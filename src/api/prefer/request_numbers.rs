@@ -12,10 +12,11 @@ use crate::domain::{AccountId, KeyId};
 /// Maximum number of counters. If more keys are in use, the count of a rare one may begin again.
 const COUNTERS: usize = 10_000;
 
-/// Those whose requests with `rate` or `every` are counted: a key, or a user of the console, and perhaps one operation.
-pub type Counted = (AccountId, Option<KeyId>, Option<Operation>);
+/// Those whose requests with `rate` or `every` are counted: a key, or a user of the console, and perhaps one operation. Those
+/// with `first` are counted apart, by the number of resets before them.
+pub type Counted = (AccountId, Option<KeyId>, Option<Operation>, Option<i64>);
 
-/// Requests with `rate` or `every` since the start.
+/// Requests that a portion is chosen from, since the start or the last reset.
 #[derive(Debug)]
 pub struct Simulator(Cache<Counted, Arc<AtomicU64>>);
 

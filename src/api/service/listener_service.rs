@@ -39,7 +39,7 @@ use crate::api::request_id::{X_REQUEST_ID, new_request_id, request_id};
 use crate::api::response::{self, Sent};
 use crate::api::state::Api;
 use crate::api::unmatched::answer_other_method;
-use crate::server::{self, Connections, Rejection, TimedBody};
+use crate::server::{self, Connections, NoResponse, Rejection, TimedBody};
 
 /// Limit of finding the account of a request that no operation responds to, which the account's list of requests shows.
 const RECOGNITION: Duration = Duration::from_millis(100);
@@ -97,7 +97,7 @@ impl ListenerService {
         Self { logs_requests, ..self }
     }
 
-    /// Responds to a request from `peer`. `None` closes the connection without a response.
+    /// Responds to a request from `peer`.
     ///
     /// Not an `async fn`, because its future would have room for the request twice. hyper moves this future for every
     /// request, so it should be small.
@@ -105,7 +105,7 @@ impl ListenerService {
         &self,
         request: Request<B>,
         peer: IpAddr,
-    ) -> impl Future<Output = Option<Response<Sent>>> + Send {
+    ) -> impl Future<Output = Result<Response<Sent>, NoResponse>> + Send {
         let (mut head, mut body) = request.into_parts();
         async move {
             // Not before the block, whose future would be larger by the result.
@@ -165,18 +165,18 @@ impl ListenerService {
             if let Some(recorded) = recorded {
                 recorded.end(api, took, &response);
             }
-            Some(response)
+            Ok(response)
         }
     }
 
-    /// Sends a simulated response. `None` closes the connection without one.
+    /// Sends a simulated response.
     async fn deliver<B: RequestBody>(
         &self,
         delivery: Box<Delivery>,
         response: response::Response,
         mut unanswered: Unanswered<'_, '_, '_, '_, B>,
         origin: Option<HeaderValue>,
-    ) -> Option<Response<Sent>> {
+    ) -> Result<Response<Sent>, NoResponse> {
         unanswered.delivery = Some(&delivery);
         delivery.wait().await;
         let (api, operation, caller) = (unanswered.api, unanswered.operation, &*unanswered.caller);
@@ -289,7 +289,11 @@ fn is_https_only(listener: Listener, api: &Api) -> bool {
 impl server::Service for ListenerService {
     type Body = Sent;
 
-    fn answer(&self, request: Request<TimedBody>, peer: IpAddr) -> impl Future<Output = Option<Response<Sent>>> + Send {
+    fn answer(
+        &self,
+        request: Request<TimedBody>,
+        peer: IpAddr,
+    ) -> impl Future<Output = Result<Response<Sent>, NoResponse>> + Send {
         Self::answer(self, request, peer)
     }
 

@@ -71,10 +71,10 @@ impl RecordedRequest {
     /// Records that the response is simulated.
     pub fn simulate(&mut self, delivery: &Delivery) {
         self.simulated = Some(RedactedText::of(delivery.applied.as_bytes(), LISTED));
-        if delivery.is_dropped {
+        if delivery.dropped.is_some() {
             self.status = None;
         }
-        if delivery.is_dropped || delivery.is_cut {
+        if delivery.dropped.is_some() || delivery.is_cut {
             self.lose(Loss::BySimulation);
         }
     }

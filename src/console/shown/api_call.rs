@@ -110,7 +110,7 @@ impl ApiCall {
         let body = String::from_utf8_lossy(&body.to_bytes()).into_owned();
         text.push('\n');
         text.push_str(&body);
-        if simulated.as_ref().is_some_and(|simulated| simulated.is_dropped) {
+        if simulated.as_ref().is_some_and(|simulated| simulated.dropped.is_some()) {
             text = "The connection was closed without a response.".to_owned();
         }
         let is_replayed = head.headers.contains_key(IDEMPOTENT_REPLAYED);
@@ -145,7 +145,7 @@ impl ApiCall {
 
     /// True if the caller cannot know whether the request was executed.
     pub fn is_unknown(&self) -> bool {
-        self.status.is_server_error() || self.simulated.as_ref().is_some_and(|simulated| simulated.is_dropped)
+        self.status.is_server_error() || self.simulated.as_ref().is_some_and(|simulated| simulated.dropped.is_some())
     }
 
     /// Returns a page that shows the call, if there was one, with the `Retry-After` of its response and the cause of
