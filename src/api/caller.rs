@@ -112,7 +112,7 @@ impl<'r> Caller<'r> {
     }
 }
 
-fn presented_key(headers: &HeaderMap) -> Result<&[u8], ApiError> {
+pub fn presented_key(headers: &HeaderMap) -> Result<&[u8], ApiError> {
     let mut presented = headers.get_all(AUTHORIZATION).iter();
     match (presented.next(), presented.next()) {
         (None, _) => Err(missing()),

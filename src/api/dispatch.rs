@@ -30,7 +30,7 @@ pub async fn call(
     }
     if operation.permission() == Permission::Anyone {
         // Boxed, because it is rarely needed.
-        let called = Box::pin(execute_for_anyone(operation, api, &head.headers)).await;
+        let called = Box::pin(execute_for_anyone(operation, api, head)).await;
         return called.unwrap_or_else(Called::from);
     }
     if let Err(error) = caller.authenticate(api, &head.headers).await {

@@ -1,12 +1,11 @@
 //! Calls the handlers of operations.
 
-use axum::http::HeaderMap;
 use axum::http::request::Parts;
 
 use super::call::Call;
 use super::caller::Caller;
 use super::documents::openapi::Version;
-use super::endpoints::{document, health, messages, metrics, orders, pets, well_known};
+use super::endpoints::{document, health, journal, messages, metrics, orders, pets, well_known};
 use super::error::ApiError;
 use super::input::query_and_body::RequestBody;
 use super::operations::Operation::{self, *};
@@ -16,12 +15,15 @@ use super::state::Api;
 use crate::domain::Transition;
 
 /// Executes an operation that needs no account.
-pub async fn execute_for_anyone(operation: Operation, api: &Api, headers: &HeaderMap) -> Result<Called, ApiError> {
+pub async fn execute_for_anyone(operation: Operation, api: &Api, head: &Parts) -> Result<Called, ApiError> {
+    let headers = &head.headers;
     match operation {
         GetLiveness => Ok(health::live().into()),
         GetReadiness => health::ready(api).await.map(Called::from),
         GetMetrics => Ok(metrics::serve(api, headers).await.into()),
         GetSecurityTxt => well_known::security_txt(api, headers).map(Called::from),
+        ListRequests => journal::list(api, head).await.map(Called::from),
+        DeleteRequests => journal::delete(api, head).await.map(Called::from),
         GetDocument => document::serve(api, Version::V3_1, headers),
         GetDocument30 => document::serve(api, Version::V3_0, headers),
         _ => unreachable!("the operation needs an account"),
@@ -53,8 +55,7 @@ pub async fn execute(
         CancelOrder => Box::pin(orders::change(&read().await?, caller.peer, Transition::Cancel)).await,
         SendMessage => messages::send(&read().await?).await,
         ListMessages => Box::pin(messages::list(&read().await?)).await,
-        GetLiveness | GetReadiness | GetMetrics | GetDocument | GetDocument30 | GetSecurityTxt => {
-            unreachable!("the operation needs no account")
-        }
+        GetLiveness | GetReadiness | GetMetrics | GetDocument | GetDocument30 | GetSecurityTxt | ListRequests
+        | DeleteRequests => unreachable!("the operation needs no account"),
     }
 }

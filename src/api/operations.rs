@@ -28,6 +28,8 @@ pub enum Operation {
     GetDocument,
     GetDocument30,
     GetSecurityTxt,
+    ListRequests,
+    DeleteRequests,
 }
 
 use Operation::*;
@@ -40,8 +42,9 @@ const EVERY: Option<Listener> = None;
 /// HEAD is answered wherever GET is.
 const GET: &[Method] = &[Method::GET, Method::HEAD];
 const POST: &[Method] = &[Method::POST];
+const DELETE: &[Method] = &[Method::DELETE];
 
-static TABLE: [Row; 17] = [
+static TABLE: [Row; 19] = [
     row(ListPets, Account, "listPets", GET, STORE, "/v1/pets"),
     row(CreatePet, Account, "createPet", POST, STORE, "/v1/pets"),
     row(GetPet, Account, "getPet", GET, STORE, "/v1/pets/{petId}"),
@@ -59,12 +62,14 @@ static TABLE: [Row; 17] = [
     row(GetDocument, Anyone, "getDocument", GET, STORE, "/openapi.json"),
     row(GetDocument30, Anyone, "getDocument30", GET, STORE, "/openapi-3.0.json"),
     row(GetSecurityTxt, Anyone, "getSecurityTxt", GET, STORE, "/.well-known/security.txt"),
+    row(ListRequests, Anyone, "listRequests", GET, OPS, "/requests"),
+    row(DeleteRequests, Anyone, "deleteRequests", DELETE, OPS, "/requests"),
 ];
 
 /// The permission that an operation requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Permission {
-    /// Clients without an API key, too.
+    /// Clients without an API key, too, unless the handler checks it.
     Anyone,
     /// Every account. Keys that only read may call it if it only reads.
     Account,

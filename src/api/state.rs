@@ -86,7 +86,7 @@ impl Api {
             rate_limits: settings.rate_limit.map(|limit| RateLimits::new(limit, clock.clone())),
             simulator: simulates.then(Simulator::new),
             requests: RequestHistory::default(),
-            account_requests: AccountRequests::new(store.deployment()),
+            account_requests: AccountRequests::new(store.deployment(), store.is_durable()),
             traffic: Traffic::new(),
             process: Process::started_now(),
             password_counters: Arc::default(),

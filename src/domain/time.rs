@@ -15,6 +15,11 @@ impl Timestamp {
         Self(milliseconds)
     }
 
+    /// Parses a time with an offset (RFC 3339). Rounds down to the millisecond.
+    pub fn parse(text: &str) -> Option<Self> {
+        text.parse().ok().map(|time: jiff::Timestamp| Self(time.as_millisecond()))
+    }
+
     pub const fn as_milliseconds(self) -> i64 {
         self.0
     }

@@ -15,6 +15,7 @@ mod freshness;
 mod health;
 mod idempotency;
 mod input;
+mod journal;
 mod messages;
 mod metrics;
 mod order_of_checks;

@@ -2,6 +2,7 @@
 
 pub(super) mod document;
 pub(super) mod health;
+pub(super) mod journal;
 pub(super) mod messages;
 pub(super) mod metrics;
 pub(super) mod orders;

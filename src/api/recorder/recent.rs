@@ -11,8 +11,8 @@ use super::record::RecordedRequest;
 use crate::domain::{AccountId, Deployment};
 use crate::store::Store;
 
-/// Maximum number of an account's requests.
-const REQUESTS: usize = 100;
+/// Maximum number of an account's requests, except in an ephemeral store.
+pub const REQUESTS: usize = 100;
 
 /// Maximum number of requests with an inactive key. They have a list of their own, so that a program with an old key does not
 /// replace the requests of others.
@@ -20,7 +20,18 @@ const WITH_INACTIVE_KEY: usize = 20;
 
 /// Maximum size of an account's requests in bytes, and of all requests.
 const OF_ACCOUNT: usize = 1024 * 1024;
-const OF_ALL: usize = 16 * 1024 * 1024;
+const OF_ALL: usize = 16 * OF_ACCOUNT;
+
+/// Maximum numbers and sizes. An ephemeral store has two accounts, and the tests of one run.
+#[derive(Clone, Copy, Debug)]
+struct Capacity {
+    requests: usize,
+    of_account: usize,
+    of_all: usize,
+}
+
+const CAPACITY: Capacity = Capacity { requests: REQUESTS, of_account: OF_ACCOUNT, of_all: OF_ALL };
+const OF_EPHEMERAL: Capacity = Capacity { requests: 10_000, of_account: 16 * OF_ACCOUNT, of_all: 64 * OF_ACCOUNT };
 
 /// Memory in bytes that a request takes beside its texts: allocations, the places in the maps and lists, and an account.
 const OVERHEAD: usize = 512;
@@ -38,6 +49,7 @@ pub struct AccountRequests {
 
 #[derive(Debug)]
 struct Lists {
+    capacity: Capacity,
     /// All requests, by their ids, which increase.
     requests: BTreeMap<u64, Arc<RecordedRequest>>,
     accounts: HashMap<AccountId, OfAccount>,
@@ -51,13 +63,17 @@ struct OfAccount {
     requests: VecDeque<u64>,
     with_inactive_key: VecDeque<u64>,
     size: usize,
+    /// Number of requests that were removed because there was too much.
+    dropped: u64,
 }
 
 impl AccountRequests {
-    pub fn new(deployment: Deployment) -> Self {
+    /// `is_durable` is false for an ephemeral store.
+    pub fn new(deployment: Deployment, is_durable: bool) -> Self {
+        let capacity = if is_durable { CAPACITY } else { OF_EPHEMERAL };
         // Random, because the ids of another process's requests must not name other requests here.
         let first = getrandom::u64().expect("the operating system has random bytes") >> 16;
-        let lists = Lists { requests: BTreeMap::new(), accounts: HashMap::new(), size: 0, next: first };
+        let lists = Lists { capacity, requests: BTreeMap::new(), accounts: HashMap::new(), size: 0, next: first };
         Self { keeps_all: deployment == Deployment::Staging, lists: Mutex::new(lists) }
     }
 
@@ -90,6 +106,11 @@ impl AccountRequests {
         let mut ids: Vec<_> = of.requests.iter().chain(&of.with_inactive_key).collect();
         ids.sort_unstable();
         ids.into_iter().rev().filter_map(|id| lists.requests.get(id).cloned()).collect()
+    }
+
+    /// Returns the number of requests of the account that are no longer kept, since the start or [`Self::forget`].
+    pub fn dropped(&self, account: AccountId) -> u64 {
+        self.lists.lock().accounts.get(&account).map_or(0, |of| of.dropped)
     }
 
     /// Returns a request of the account. `None` if it is another account's, or no longer kept.
@@ -126,14 +147,14 @@ impl Lists {
     /// Returns the request to remove after `account` got another, if there is too much.
     fn excess(&self, account: AccountId) -> Option<u64> {
         let of = self.accounts.get(&account)?;
-        if of.requests.len() > REQUESTS {
+        if of.requests.len() > self.capacity.requests {
             of.requests.front().copied()
         } else if of.with_inactive_key.len() > WITH_INACTIVE_KEY {
             of.with_inactive_key.front().copied()
-        } else if of.size > OF_ACCOUNT {
+        } else if of.size > self.capacity.of_account {
             of.oldest()
         } else {
-            self.requests.first_key_value().filter(|_| self.size > OF_ALL).map(|(id, _)| *id)
+            self.requests.first_key_value().filter(|_| self.size > self.capacity.of_all).map(|(id, _)| *id)
         }
     }
 
@@ -143,10 +164,8 @@ impl Lists {
         let of = self.accounts.get_mut(&request.owner.account).expect("requests are listed");
         of.list(request.owner.is_key_inactive).pop_front();
         of.size -= size(&request);
+        of.dropped += 1;
         self.size -= size(&request);
-        if of.oldest().is_none() {
-            self.accounts.remove(&request.owner.account);
-        }
     }
 }
 
@@ -202,7 +221,7 @@ mod tests {
     }
 
     fn staging() -> AccountRequests {
-        AccountRequests::new(Deployment::Staging)
+        AccountRequests::new(Deployment::Staging, true)
     }
 
     /// The positions of an account's requests in the order of all that were added, latest first.
@@ -222,7 +241,6 @@ mod tests {
         assert_eq!(lists.size, lists.accounts.values().map(|of| of.size).sum::<usize>());
         let listed: usize = lists.accounts.values().map(|of| of.requests.len() + of.with_inactive_key.len()).sum();
         assert_eq!(listed, lists.requests.len());
-        assert!(lists.accounts.values().all(|of| of.oldest().is_some()), "accounts without requests take no memory");
         assert!(lists.size <= OF_ALL && lists.accounts.values().all(|of| of.size <= OF_ACCOUNT));
     }
 
@@ -233,6 +251,7 @@ mod tests {
             requests.add(request(1, [10; 4]));
         }
         assert_eq!(numbers(&requests, 1, 105), (5..105).rev().collect::<Vec<_>>());
+        assert_eq!((requests.dropped(AccountId(1)), requests.dropped(AccountId(2))), (5, 0));
         assert_consistent(&requests);
     }
 

@@ -9,6 +9,7 @@ use axum::response::Response;
 
 use crate::api::Operation;
 use crate::api::number::integer;
+use crate::api::recorder::recent::REQUESTS;
 use crate::api::recorder::record::{Exchange, RecordedRequest, SHOWN};
 use crate::console::error::PageError;
 use crate::console::form::path::Path;
@@ -135,7 +136,7 @@ pub async fn list(who: SignedIn, uri: Uri) -> Result<Response, PageError> {
     let rows = |is_key_inactive| {
         let shown =
             kept.iter().filter(|request| request.owner.is_key_inactive == is_key_inactive && filter.selects(request));
-        shown.map(|request| Row::of(request, &keys)).collect()
+        shown.map(|request| Row::of(request, &keys)).take(REQUESTS).collect()
     };
     let list = List {
         site: Site::new(&who, "Requests", "requests"),
