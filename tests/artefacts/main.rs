@@ -162,6 +162,7 @@ async fn image_of_artefacts_is_accepted_and_serves() {
     let process = &config["process"];
     assert_eq!((&process["user"]["uid"], &process["user"]["gid"]), (&65_532.into(), &65_532.into()));
     assert_eq!(process["args"], serde_json::json!(["/petstore", "serve"]));
+    assert!(process["env"].as_array().unwrap().contains(&"TMPDIR=/data".into()), "{process}");
     assert_eq!(folder.names("bundle/rootfs"), ["data", "licences", "petstore"]);
     assert!(folder.names("bundle/rootfs/licences").contains(&"third-party-licences.txt".to_owned()));
 

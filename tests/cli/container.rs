@@ -3,7 +3,8 @@
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use testkit::{Database, Endpoint, FREE_PORTS, Folder, Process, Server, TIMEOUT, petstore, within};
+use serde_json::Value;
+use testkit::{Database, Endpoint, FREE_PORTS, Folder, Process, Request, Server, TIMEOUT, petstore, within};
 
 const REX: &str = r#"{"name":"Rex","categoryId":1}"#;
 
@@ -15,7 +16,8 @@ fn contained(folder: &Folder, line: &str) -> Command {
     bwrap.args(["--ro-bind", "/usr", "/usr", "--symlink", "usr/lib", "/lib", "--symlink", "usr/lib64", "/lib64"]);
     std::fs::create_dir_all(folder.path("data")).unwrap();
     bwrap.args(["--bind", "data", "/data", "--remount-ro", "/", "--chdir", "/", "--die-with-parent"]);
-    bwrap.args(["--clearenv", "--setenv", "PETSTORE_DATA_DIR", "/data", "--", "/petstore"]);
+    bwrap.args(["--clearenv", "--setenv", "PETSTORE_DATA_DIR", "/data", "--setenv", "TMPDIR", "/data"]);
+    bwrap.args(["--setenv", "PETSTORE_LISTEN", "0.0.0.0:8080", "--", "/petstore"]);
     bwrap.args(line.split_whitespace());
     bwrap
 }
@@ -41,6 +43,22 @@ fn animals_are_read_from_stdin() {
     assert!(on_postgresql.ends_with("imported 2 animals\n"), "{on_postgresql}");
     let left = folder.names("data");
     assert!(left.iter().all(|name| name.starts_with("petstore")), "{left:?}");
+}
+
+#[tokio::test]
+async fn ephemeral_store_has_the_keys_and_addresses_of_its_command() {
+    let folder = Folder::new();
+    let key = folder.succeed("key new").trim().to_owned();
+    let line = format!(
+        "ephemeral --listen 0.0.0.0:0 --messages-listen 0.0.0.0:0 --ops-listen 0.0.0.0:0 --key {key} \
+         --base-url http://petstore:8080/v1 --messages-base-url http://petstore:8081/v1 --log-level info"
+    );
+    let mut store = Process::start(contained(&folder, &line).stdin(Stdio::null()));
+    let ready: Value = serde_json::from_str(&store.next_line().unwrap()).unwrap();
+    assert_eq!((&ready["storeUrl"], &ready["key"]), (&"http://petstore:8080/v1".into(), &Value::from(key)));
+    let ready_at = ready["opsUrl"].as_str().unwrap().strip_prefix("http://").unwrap().parse().unwrap();
+    assert_eq!(Request::new(ready_at, "GET", "/readyz").send().await.status(), 200);
+    store.kill();
 }
 
 /// The messages are more than SQLite sorts in memory while it creates the relay's index.
