@@ -1,6 +1,7 @@
 //! When the endpoint, accounts and messages are tried again after a failure. Kept in memory only.
 
 use std::collections::HashMap;
+use std::mem;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -11,8 +12,15 @@ use crate::runtime::backoff::Backoff;
 /// Minimum and maximum.
 type Range = (Duration, Duration);
 
-/// Range of pauses of the endpoint or an account. [`Backoff`] subtracts up to half, so the shortest is 1 s.
+/// Range of pauses of an account. [`Backoff`] subtracts up to half, so the shortest is 1 s.
 const PAUSE: Range = (Duration::from_secs(2), Duration::from_mins(5));
+
+/// Pause of the endpoint. It never grows, because messages of accounts that have not failed wait for it, too. If the
+/// endpoint is down, the pauses of all accounts grow.
+const BRAKE: Duration = Duration::from_secs(1);
+
+/// Time after a pause of the endpoint in which accounts that are failing wait for the others.
+const HEAD_START: Duration = Duration::from_secs(2);
 
 /// Range of pauses that the endpoint may demand.
 const DEMANDED: Range = (Duration::from_secs(1), Duration::from_hours(1));
@@ -28,9 +36,10 @@ const ACCOUNT_CAPACITY: usize = 256;
 
 #[derive(Debug, Default)]
 pub struct Delays {
-    /// Number of pauses since the last acknowledgement.
-    pauses: u32,
+    /// End of the last pause.
     paused_until: Option<Instant>,
+    /// True if the endpoint may be the reason why accounts are paused.
+    was_down: bool,
     /// An account whose message has failed since the last acknowledgement.
     failing: Option<AccountId>,
     accounts: HashMap<AccountId, Account>,
@@ -70,6 +79,16 @@ pub enum Meanwhile {
 impl Delays {
     pub fn is_paused(&self) -> bool {
         is_future(self.paused_until)
+    }
+
+    /// Returns whether accounts that fail wait for the others, because a pause has just ended.
+    pub fn is_head_start(&self) -> bool {
+        is_future(self.paused_until.map(|until| until + HEAD_START))
+    }
+
+    /// Returns whether the endpoint has failed since the last acknowledgement.
+    pub fn has_failed(&self) -> bool {
+        self.failing.is_some()
     }
 
     pub fn is_account_paused(&self, account: AccountId) -> bool {
@@ -112,49 +131,56 @@ impl Delays {
     }
 
     pub fn acknowledged(&mut self, account: AccountId, id: MessageId) {
-        (self.pauses, self.failing) = (0, None);
-        if self.paused_until.take_if(|until| *until <= Instant::now()).is_some() {
-            // The endpoint was the reason for the pauses of accounts.
-            self.accounts.values_mut().for_each(|account| account.paused_until = None);
+        self.failing = None;
+        let Some(known) = self.accounts.get_mut(&account) else { return };
+        let has_recovered = mem::take(&mut known.is_failing);
+        known.pauses = 0;
+        known.messages.remove(&id);
+        if known.messages.is_empty() {
+            self.accounts.remove(&account);
         }
-        if let Some(known) = self.accounts.get_mut(&account) {
-            (known.pauses, known.is_failing) = (0, false);
-            known.messages.remove(&id);
-            if known.messages.is_empty() {
-                self.accounts.remove(&account);
-            }
+        if has_recovered && mem::take(&mut self.was_down) {
+            self.accounts.values_mut().for_each(|account| account.paused_until = None);
         }
     }
 
-    /// Pauses the endpoint for the time that it demands.
-    pub fn pause_demanded(&mut self, pause: Duration) {
-        self.paused_until = self.paused_until.max(Some(Instant::now() + pause.clamp(DEMANDED.0, DEMANDED.1)));
+    /// Pauses the endpoint for the time that it demands. Returns false if there is no space for the message.
+    pub fn pause_demanded(&mut self, account: AccountId, id: MessageId, pause: Duration) -> bool {
+        let pause = pause.clamp(DEMANDED.0, DEMANDED.1);
+        self.failing = Some(account);
+        self.pause(pause);
+        self.delay(account, id, (pause, pause), false)
+    }
+
+    fn pause(&mut self, pause: Duration) {
+        (self.was_down, self.paused_until) = (true, self.paused_until.max(Some(Instant::now() + pause)));
     }
 
     /// Delays a message for which the endpoint failed, and pauses its account. If messages of two accounts fail in a row,
     /// pauses the endpoint. Returns false if there is no space.
     pub fn endpoint_failed(&mut self, account: AccountId, id: MessageId, acknowledged: Meanwhile) -> bool {
-        let has_space = self.delay(account, id, PAUSE);
+        let grows = acknowledged == Meanwhile::None;
+        let has_space = self.delay(account, id, PAUSE, grows);
         if acknowledged < Meanwhile::OfAccount {
-            self.pause_account(account, acknowledged == Meanwhile::None);
+            self.pause_account(account, grows);
         }
-        if acknowledged == Meanwhile::None {
+        if grows {
+            let is_second = self.failing.replace(account).is_some_and(|failing| failing != account);
             // Deliveries that run at the same time fail for the same reason.
-            if self.failing.is_some_and(|failing| failing != account) && !self.is_paused() {
-                self.paused_until = Some(Instant::now() + next_pause(&mut self.pauses));
+            if is_second && !self.is_paused() {
+                self.pause(BRAKE);
             }
-            self.failing = Some(account);
         }
         has_space
     }
 
     /// Delays a message that the endpoint rejected. Returns false if there is no space.
     pub fn message_rejected(&mut self, account: AccountId, id: MessageId) -> bool {
-        self.delay(account, id, DELAY)
+        self.delay(account, id, DELAY, false)
     }
 
     /// Delays a message. If its account has too many, pauses the account. Returns false if there is no space for any.
-    fn delay(&mut self, account: AccountId, id: MessageId, range: Range) -> bool {
+    fn delay(&mut self, account: AccountId, id: MessageId, range: Range, grows: bool) -> bool {
         let now = Instant::now();
         if self.is_full() || self.is_account_full(account) {
             // Messages that were deleted are not tried again.
@@ -171,7 +197,7 @@ impl Delays {
         known.is_failing = true;
         let delay = known.messages.get(&id);
         if delay.is_none() && (is_full || is_account_full) {
-            self.pause_account(account, false);
+            self.pause_account(account, grows);
             return !is_full;
         }
         let attempts = delay.filter(|delay| delay.range == range).map_or(0, |delay| delay.attempts);
@@ -196,16 +222,10 @@ impl Delays {
             if !grows {
                 account.pauses = 0;
             }
-            account.paused_until = Some(Instant::now() + next_pause(&mut account.pauses));
+            let pause = Backoff::after(PAUSE.0, PAUSE.1, account.pauses).next_delay();
+            (account.pauses, account.paused_until) = (account.pauses + 1, Some(Instant::now() + pause));
         }
     }
-}
-
-/// Returns the length of the next pause, after `pauses` others.
-fn next_pause(pauses: &mut u32) -> Duration {
-    let pause = Backoff::after(PAUSE.0, PAUSE.1, *pauses).next_delay();
-    *pauses += 1;
-    pause
 }
 
 fn is_future(time: Option<Instant>) -> bool {
@@ -235,34 +255,39 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn pauses_grow_from_1_s_to_5_min_while_two_accounts_fail() {
+    async fn endpoint_pauses_for_1_s_while_pauses_of_accounts_grow_to_5_min() {
         let mut delays = Delays::default();
         let mut pauses = Vec::new();
-        for _ in 0..12 {
-            for id in ids(16) {
-                delays.endpoint_failed(ADA, id, Meanwhile::None);
-                delays.endpoint_failed(BEN, id, Meanwhile::None);
+        for id in ids(12) {
+            for account in [ADA, BEN] {
+                delays.endpoint_failed(account, id, Meanwhile::None);
             }
-            pauses.push(lasts(|| delays.is_paused()).await.as_secs());
+            assert_eq!(lasts(|| delays.is_paused()).await, BRAKE);
+            assert!(delays.is_head_start());
+            pauses.push((BRAKE + lasts(|| delays.is_account_paused(BEN)).await).as_secs());
         }
         assert!((1..=2).contains(&pauses[0]) && (8..=16).contains(&pauses[3]), "{pauses:?}");
-        assert!(pauses[9..].iter().all(|pause| (150..=300).contains(pause)), "{pauses:?}");
-        // A pause has a random length. One of an account that outlasts that of the endpoint ends with it.
-        let is_one_paused = |delays: &Delays| delays.is_account_paused(ADA) || delays.is_account_paused(BEN);
-        for _ in 0..100 {
-            if is_one_paused(&delays) {
-                break;
-            }
-            delays.endpoint_failed(ADA, ID, Meanwhile::None);
-            delays.endpoint_failed(BEN, ID, Meanwhile::None);
-            lasts(|| delays.is_paused()).await;
+        assert!(pauses[9..].iter().all(|pause| (149..=301).contains(pause)), "{pauses:?}");
+        for account in [ADA, BEN] {
+            delays.endpoint_failed(account, ID, Meanwhile::None);
         }
-        assert!(is_one_paused(&delays));
         delays.acknowledged(AccountId(3), ID);
+        assert!(!delays.has_failed() && delays.is_account_paused(ADA) && delays.is_account_paused(BEN));
+        delays.acknowledged(ADA, ID);
         assert!(!delays.is_account_paused(ADA) && !delays.is_account_paused(BEN), "the endpoint is back");
-        delays.endpoint_failed(ADA, ID, Meanwhile::None);
-        delays.endpoint_failed(BEN, ID, Meanwhile::None);
-        assert!(lasts(|| delays.is_paused()).await <= Duration::from_millis(2_100));
+        assert!(!delays.is_failing(ADA) && delays.is_failing(BEN));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pauses_of_an_account_grow_when_it_has_too_many_delays() {
+        let mut delays = Delays::default();
+        ids(ACCOUNT_CAPACITY).for_each(|id| assert!(delays.message_rejected(ADA, id)));
+        let mut pauses = Vec::new();
+        for _ in 0..4 {
+            delays.endpoint_failed(ADA, ID, Meanwhile::None);
+            pauses.push(lasts(|| delays.is_account_paused(ADA)).await.as_secs());
+        }
+        assert!((8..=16).contains(&pauses[3]), "{pauses:?}");
     }
 
     #[tokio::test(start_paused = true)]
@@ -288,9 +313,11 @@ mod tests {
     async fn endpoint_may_demand_up_to_an_hour() {
         let mut delays = Delays::default();
         for (demanded, expected) in [(0, 1), (40, 40), (3_600, 3_600), (u64::MAX, 3_600)] {
-            delays.pause_demanded(Duration::from_secs(demanded));
-            delays.pause_demanded(Duration::ZERO);
+            delays.pause_demanded(ADA, ID, Duration::from_secs(demanded));
+            delays.pause_demanded(BEN, ID, Duration::ZERO);
+            assert!(delays.is_failing(ADA) && delays.is_failing(BEN) && !delays.is_failing(AccountId(3)));
             assert!(lasts(|| delays.is_paused()).await.as_secs().abs_diff(expected) <= 1, "{demanded}");
+            assert!(!delays.is_delayed(ADA, ID) && !delays.is_account_paused(ADA));
         }
     }
 

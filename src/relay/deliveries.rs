@@ -1,14 +1,22 @@
 //! Deliveries in flight, and the results of those that have ended.
 
+use std::collections::HashSet;
 use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::delays::{Delays, Meanwhile};
 use super::outage::Outage;
 use crate::domain::{AccountId, Message, MessageId};
+
+/// Time that other messages wait for a response that takes longer.
+pub const PATIENCE: Duration = Duration::from_millis(200);
+
+/// Maximum number of slow accounts to remember.
+const SLOW: usize = 4_096;
 
 /// Delivers single messages: to a web server, or in the simulation of the tests. Displayed without secrets.
 pub trait Receiver: Display + Send + Sync + 'static {
@@ -34,8 +42,12 @@ pub struct Deliveries {
     pub has_failed: bool,
     /// Set by a failure if [`Delays`] had no space for the message.
     pub has_undelayed: bool,
+    /// True if the last response took longer than [`PATIENCE`].
+    pub is_slow: bool,
+    /// Accounts whose last response took longer.
+    slow: HashSet<AccountId>,
     in_flight: Vec<InFlight>,
-    running: JoinSet<(MessageId, Result<(), Failure>)>,
+    running: JoinSet<(MessageId, Result<(), Failure>, Duration)>,
 }
 
 struct InFlight {
@@ -59,24 +71,32 @@ impl Deliveries {
             || self.acknowledged.iter().any(|(_, known)| *known == id)
     }
 
+    /// Returns whether messages of other accounts come first, because the last one of this account failed or was slow.
+    pub fn comes_last(&self, account: AccountId) -> bool {
+        self.delays.is_failing(account) || self.slow.contains(&account)
+    }
+
     pub fn start(&mut self, receiver: Arc<impl Receiver>, message: Message) {
         let (account, id) = (message.account, message.id);
         self.in_flight.push(InFlight { account, id, acknowledged: Meanwhile::None });
-        self.running.spawn(async move { (id, receiver.deliver(&message).await) });
+        let began = Instant::now();
+        self.running.spawn(async move { (id, receiver.deliver(&message).await, began.elapsed()) });
     }
 
     /// Waits for the next result, and records it. Returns at once if nothing is in flight.
     pub async fn record_next(&mut self) {
         let Some(ended) = self.running.join_next().await else { return };
-        let (id, result) = ended.expect("a delivery does not panic");
+        let (id, result, took) = ended.expect("a delivery does not panic");
         let position = self.in_flight.iter().position(|delivery| delivery.id == id).expect("it was in flight");
         let InFlight { account, acknowledged, .. } = self.in_flight.swap_remove(position);
+        self.is_slow = took > PATIENCE;
+        self.slow.remove(&account);
+        if self.is_slow && self.slow.len() < SLOW {
+            self.slow.insert(account);
+        }
         let (why, has_space) = match result {
             Ok(()) => return self.acknowledge(account, id),
-            Err(Failure::Endpoint(why, Some(pause))) => {
-                self.delays.pause_demanded(pause);
-                (why, true)
-            }
+            Err(Failure::Endpoint(why, Some(pause))) => (why, self.delays.pause_demanded(account, id, pause)),
             Err(Failure::Endpoint(why, None)) => (why, self.delays.endpoint_failed(account, id, acknowledged)),
             Err(Failure::Message(why)) => (why, self.delays.message_rejected(account, id)),
         };

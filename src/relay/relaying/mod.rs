@@ -10,7 +10,7 @@ use sweep::Sweep;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::deliveries::{Deliveries, Receiver};
+use super::deliveries::{Deliveries, PATIENCE, Receiver};
 use super::{Status, retention};
 use crate::domain::{AccountId, MessageId};
 use crate::runtime::backoff::Backoff;
@@ -28,9 +28,6 @@ const COUNT: Duration = Duration::from_secs(5);
 
 /// Maximum count of queued messages, to bound the cost of counting.
 const MAX_COUNT: u32 = 10_000;
-
-/// Time that other messages wait for a response that takes longer.
-const PATIENCE: Duration = Duration::from_millis(200);
 
 /// Maximum time that a stop waits for acknowledgements, within the limit of the shutdown, so that they are marked as sent.
 const ACKNOWLEDGEMENT_GRACE: Duration = Duration::from_secs(8);
@@ -55,8 +52,8 @@ pub async fn run<R: Receiver>(
         lease_confirmed_at: None,
         next_count: Instant::now(),
         sweep: Sweep::default(),
-        resume_after: None,
-        alone: None,
+        resume_after: [None; 2],
+        accounts: usize::MAX,
     };
     tokio::select! {
         biased;
@@ -81,10 +78,10 @@ pub(super) struct Relaying<R> {
     /// When to count queued messages again.
     next_count: Instant,
     pub sweep: Sweep,
-    /// Where the next sweep starts after a pause. `None` to start with the first account.
-    pub resume_after: Option<(AccountId, MessageId)>,
-    /// The only account with messages to deliver, as of the last sweep that had any.
-    pub alone: Option<AccountId>,
+    /// Where the passes of the next sweep start after a pause. `None` to start with the first account.
+    pub resume_after: [Option<(AccountId, MessageId)>; 2],
+    /// Number of accounts with messages to deliver, as of the last sweep that had any.
+    pub accounts: usize,
 }
 
 impl<R: Receiver> Relaying<R> {

@@ -19,6 +19,9 @@ use crate::trace;
 /// Maximum time until the response.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The pause that the server demands with status 429.
+pub const RETRY_AFTER: Duration = Duration::from_secs(5);
+
 /// The messages, and the state of the network.
 #[derive(Clone)]
 pub struct WebServer(Arc<Mutex<State>>);
@@ -26,6 +29,8 @@ pub struct WebServer(Arc<Mutex<State>>);
 struct State {
     /// Texts by account and id, with the times at which they first arrived.
     received: BTreeMap<(i64, MessageId), (String, Instant)>,
+    /// Number of messages whose text says how to respond, as often as they were sent.
+    scripted: usize,
     is_up: bool,
     /// Percentage of messages that are lost, and of responses.
     loss: u64,
@@ -44,7 +49,15 @@ pub struct Endpoint {
 impl WebServer {
     pub fn new(random: Random, planted: Option<Bug>) -> Self {
         let received = BTreeMap::new();
-        Self(Arc::new(Mutex::new(State { received, is_up: true, loss: 0, connection: 0, random, planted })))
+        Self(Arc::new(Mutex::new(State {
+            received,
+            scripted: 0,
+            is_up: true,
+            loss: 0,
+            connection: 0,
+            random,
+            planted,
+        })))
     }
 
     pub fn endpoint(&self, process: ProcessId) -> Endpoint {
@@ -80,6 +93,10 @@ impl WebServer {
             ids.entry(text.clone()).or_default().push(*id);
         }
         ids
+    }
+
+    pub fn scripted(&self) -> usize {
+        self.0.lock().scripted
     }
 
     /// When the messages of an account arrived.
@@ -149,6 +166,7 @@ impl Receiver for Endpoint {
             let sent = self.send(message).await;
             return if claims { Ok(()) } else { sent.map_err(|why| Failure::Endpoint(why.into(), None)) };
         };
+        self.server.0.lock().scripted += 1;
         let time = Duration::from_millis(time.parse().expect("a number"));
         sleep(time.min(TIMEOUT)).await;
         match status {
@@ -158,6 +176,7 @@ impl Receiver for Endpoint {
                 Ok(())
             }
             "500" => Err(Failure::Endpoint("status 500".into(), None)),
+            "429" => Err(Failure::Endpoint("status 429".into(), Some(RETRY_AFTER))),
             _ => Err(Failure::Message(format!("status {status}"))),
         }
     }
