@@ -3,10 +3,13 @@ package petstoretest
 
 import (
 	"encoding/json"
+	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 )
 
 // Store is a staging store in a temporary folder.
@@ -19,6 +22,18 @@ type Store struct {
 	DataDir            string // for commands such as `petstore orders list --data-dir`
 	program            string
 	t                  testing.TB
+}
+
+// Request is a request in the journal of the operations listener.
+type Request struct {
+	ID, KeyID                                  int64
+	Time                                       time.Time
+	Method, Path, RequestID                    string
+	Operation, Code, IdempotencyKey, Simulated string // "" if there is none
+	Status                                     int    // 0 if the connection was closed without a response
+	Replayed, Incomplete                       bool
+	DurationMs                                 float64
+	Request, Response                          struct{ Head, Body string }
 }
 
 // Start starts `petstore ephemeral` with these options. The program is $PETSTORE, or `petstore` in the path. The store ends
@@ -44,16 +59,46 @@ func Start(t testing.TB, options ...string) *Store {
 	return store
 }
 
-// FailingKey creates an API key whose requests fail as preferences say, such as "code=503, every=2".
+// FailingKey creates an API key whose requests fail as preferences say, such as "code=503, first=2".
 func (store *Store) FailingKey(preferences string) string {
 	store.t.Helper()
 	return store.run("key", "create", "--account", store.Email, "--name", "failing", "--prefer", preferences)
 }
 
-// Reset deletes orders and messages, and replaces all animals by the first 30.
+// Requests returns the requests of the account of key, oldest first. The test fails if the store no longer has all of them,
+// because counts would be wrong.
+func (store *Store) Requests(key string) []Request {
+	store.t.Helper()
+	response := store.journal("GET", key)
+	defer response.Body.Close()
+	if dropped := response.Header.Get("Requests-Dropped"); dropped != "0" {
+		store.t.Fatalf("the store has dropped %s requests: reset it more often", dropped)
+	}
+	var requests []Request
+	store.check(json.NewDecoder(response.Body).Decode(&requests))
+	return requests
+}
+
+// Reset deletes orders, messages and recorded requests, and replaces all animals by the first 30.
 func (store *Store) Reset() {
 	store.t.Helper()
 	store.run("reset", "--yes")
+	for _, key := range []string{store.Key, store.CustomerKey} {
+		store.journal("DELETE", key).Body.Close()
+	}
+}
+
+func (store *Store) journal(method, key string) *http.Response {
+	store.t.Helper()
+	request, err := http.NewRequest(method, store.OpsURL+"/requests", nil)
+	store.check(err)
+	request.Header.Set("Authorization", "Bearer "+key)
+	response, err := http.DefaultClient.Do(request)
+	store.check(err)
+	if response.StatusCode >= 300 {
+		store.check(fmt.Errorf("%s /requests: %s", method, response.Status))
+	}
+	return response
 }
 
 func (store *Store) run(arguments ...string) string {

@@ -1,5 +1,26 @@
 /// <reference lib="esnext.disposable" />
 
+/** A request in the journal of the operations listener. */
+export interface RecordedRequest {
+  id: number;
+  time: string;
+  operation: string | null;
+  method: string;
+  path: string;
+  /** `null` if the connection was closed without a response. */
+  status: number | null;
+  code: string | null;
+  keyId: number;
+  idempotencyKey: string | null;
+  simulated: string | null;
+  replayed: boolean;
+  incomplete: boolean;
+  durationMs: number;
+  requestId: string;
+  request: { head: string | null; body: string | null };
+  response: { head: string | null; body: string | null };
+}
+
 /** A staging store in a temporary folder. It ends with this process, or before at `stop`. */
 export interface Store extends AsyncDisposable {
   /** Base URL of the store API, with `/v1`. */
@@ -18,9 +39,14 @@ export interface Store extends AsyncDisposable {
   readonly password: string;
   /** Folder of the database, for commands such as `petstore orders list --data-dir`. */
   readonly dataDir: string;
-  /** Creates an API key whose requests fail as `preferences` say, such as `"code=503, every=2"`. */
+  /** Creates an API key whose requests fail as `preferences` say, such as `"code=503, first=2"`. */
   failingKey(preferences: string): Promise<string>;
-  /** Deletes orders and messages, and replaces all animals by the first 30. */
+  /**
+   * Returns the requests of the account of `key`, by default that of the staff, oldest first. Rejects if the store no longer
+   * has all of them, because counts would be wrong.
+   */
+  requests(key?: string): Promise<RecordedRequest[]>;
+  /** Deletes orders, messages and recorded requests, and replaces all animals by the first 30. */
   reset(): Promise<void>;
   /** Ends the store and waits until its folder is gone. */
   stop(): Promise<void>;

@@ -18,8 +18,16 @@ class Store {
     return this.#run("key", "create", "--account", this.email, "--name", "failing", "--prefer", preferences);
   }
 
+  async requests(key = this.key) {
+    const response = await this.#journal("GET", key);
+    const dropped = Number(response.headers.get("Requests-Dropped"));
+    if (dropped) throw new Error(`the store has dropped ${dropped} requests: reset it more often`);
+    return response.json();
+  }
+
   async reset() {
     await this.#run("reset", "--yes");
+    for (const key of [this.key, this.customerKey]) await this.#journal("DELETE", key);
   }
 
   async stop() {
@@ -31,6 +39,12 @@ class Store {
 
   [Symbol.asyncDispose]() {
     return this.stop();
+  }
+
+  async #journal(method, key) {
+    const response = await fetch(`${this.opsUrl}/requests`, { method, headers: { Authorization: `Bearer ${key}` } });
+    if (!response.ok) throw new Error(`${method} /requests: ${response.status} ${await response.text()}`);
+    return response;
   }
 
   async #run(...arguments_) {

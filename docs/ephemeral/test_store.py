@@ -15,8 +15,9 @@ def test_store_has_animals(petstore):
     assert list_animals(petstore, petstore.key)[0]["name"] == "Rex"
 
 
-def test_every_second_request_fails(petstore):
-    key = petstore.failing_key("code=503, every=2")
-    list_animals(petstore, key)
+def test_first_request_fails(petstore_per_test):
+    key = petstore_per_test.failing_key("code=503, first=1")
     with pytest.raises(HTTPError, match="503"):
-        list_animals(petstore, key)
+        list_animals(petstore_per_test, key)
+    list_animals(petstore_per_test, key)
+    assert [request["status"] for request in petstore_per_test.requests()] == [503, 200]

@@ -4,8 +4,36 @@ import importlib.metadata
 import json
 import os
 import subprocess
+from typing import Any, TypedDict
+from urllib.request import ProxyHandler, Request, build_opener
 
-__all__ = ["Store"]
+__all__ = ["RecordedRequest", "Store"]
+
+
+class Part(TypedDict):
+    head: str | None
+    body: str | None
+
+
+class RecordedRequest(TypedDict):
+    """A request in the journal of the operations listener."""
+
+    id: int
+    time: str
+    operation: str | None
+    method: str
+    path: str
+    status: int | None
+    code: str | None
+    keyId: int
+    idempotencyKey: str | None
+    simulated: str | None
+    replayed: bool
+    incomplete: bool
+    durationMs: float
+    requestId: str
+    request: Part
+    response: Part
 
 
 class Store:
@@ -31,12 +59,25 @@ class Store:
         self.data_dir: str = ready["dataDir"]
 
     def failing_key(self, preferences: str) -> str:
-        """Creates an API key whose requests fail as `preferences` say, such as "code=503, every=2"."""
+        """Creates an API key whose requests fail as `preferences` say, such as "code=503, first=2"."""
         return self._run("key", "create", "--account", self.email, "--name", "failing", "--prefer", preferences)
 
+    def requests(self, key: str | None = None) -> list[RecordedRequest]:
+        """Returns the requests of the account of `key`, by default that of the staff, oldest first.
+
+        Raises an error if the store no longer has all of them, because counts would be wrong.
+        """
+        with self._journal("GET", key or self.key) as response:
+            if dropped := int(response.headers["Requests-Dropped"]):
+                raise RuntimeError(f"the store has dropped {dropped} requests: reset it more often")
+            requests: list[RecordedRequest] = json.load(response)
+            return requests
+
     def reset(self) -> None:
-        """Deletes orders and messages, and replaces all animals by the first 30."""
+        """Deletes orders, messages and recorded requests, and replaces all animals by the first 30."""
         self._run("reset", "--yes")
+        for key in self.key, self.customer_key:
+            self._journal("DELETE", key).close()
 
     def close(self) -> None:
         """Ends the store and waits until its folder is gone."""
@@ -48,6 +89,10 @@ class Store:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _journal(self, method: str, key: str) -> Any:
+        request = Request(f"{self.ops_url}/requests", method=method, headers={"Authorization": f"Bearer {key}"})
+        return build_opener(ProxyHandler({})).open(request)
 
     def _run(self, *arguments: str) -> str:
         # Settings in the environment may name another database, which takes precedence over the folder.
