@@ -20,7 +20,7 @@ const WITH_INACTIVE_KEY: usize = 20;
 
 /// Maximum size of an account's requests in bytes, and of all requests.
 const OF_ACCOUNT: usize = 1024 * 1024;
-const OF_ALL: usize = 16 * OF_ACCOUNT;
+const OF_ALL: usize = 16 * 1024 * 1024;
 
 /// Maximum numbers and sizes. An ephemeral store has two accounts, and the tests of one run.
 #[derive(Clone, Copy, Debug)]
