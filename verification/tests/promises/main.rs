@@ -28,7 +28,6 @@ mod isolated;
 mod keyed;
 mod linearizability;
 mod linearizable;
-mod lost_logs;
 mod malformed;
 mod migrations;
 mod mistakes;

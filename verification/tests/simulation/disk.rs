@@ -103,10 +103,6 @@ impl Disk {
         self.names.iter().map(|(name, file)| (name.clone(), self.files[file].content().to_vec())).collect()
     }
 
-    pub fn has_file(&self, name: &str) -> bool {
-        self.names.find(name).is_some()
-    }
-
     /// Shows the files in the folder where the store looks at them.
     pub fn show_in_folder(&self) {
         self.names.show(|file| self.files[file].content());

@@ -140,11 +140,6 @@ async fn recovered(world: &Rc<World>) -> Checked {
 }
 
 impl World {
-    /// Allows any file and log, as the operator does.
-    pub fn allow_any_files(&self) {
-        fs::write(self.folder.join(LOCK), "unchecked").unwrap();
-    }
-
     /// A number below `end`.
     pub fn below(&self, end: u64) -> u64 {
         self.random.borrow_mut().below(end)
