@@ -1,21 +1,12 @@
 //! The listeners.
 
-use clap::ValueEnum;
+use crate::domain::names;
 
-/// A listener. Each has addresses and operations of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Listener {
-    Store,
-    Messages,
-    Ops,
-}
-
-impl std::fmt::Display for Listener {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Store => "store",
-            Self::Messages => "messages",
-            Self::Ops => "ops",
-        })
+names! {
+    /// A listener. Each has addresses and operations of its own.
+    pub enum Listener {
+        Store = "store",
+        Messages = "messages",
+        Ops = "ops",
     }
 }

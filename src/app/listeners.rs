@@ -98,8 +98,8 @@ pub fn at_passed_addresses(settings: &ServiceSettings, passed: &PassedSockets) -
     let mut settings = settings.clone();
     for (listener, socket) in passed {
         if !settings.listeners.contains(listener) {
-            let why = format!("a socket is passed for the {listener} listener, which `listeners` does not open");
-            return Err(why.into());
+            let name = listener.as_str();
+            return Err(format!("a socket is passed for the {name} listener, which `listeners` does not open").into());
         }
         let address = match listener {
             Listener::Store => &mut settings.listen,

@@ -12,7 +12,6 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use clap::ValueEnum;
 use listenfd::ListenFd;
 use socket2::SockRef;
 
@@ -78,9 +77,8 @@ fn take() -> Result<PassedSockets, String> {
     let names = super::variable("LISTEN_FDNAMES").and_then(|names| names.into_string().ok()).unwrap_or_default();
     let sockets = listeners(passed.len(), &names)?.into_iter().enumerate().map(|(index, listener)| {
         let socket = passed_socket(&mut passed, index);
-        let socket =
-            socket.map_err(|error| format!("cannot use the socket passed for the {listener} listener: {error}"));
-        Ok((listener, socket?))
+        let why = |error| format!("cannot use the socket passed for the {} listener: {error}", listener.as_str());
+        Ok((listener, socket.map_err(why)?))
     });
     sockets.collect()
 }
@@ -89,7 +87,7 @@ fn take() -> Result<PassedSockets, String> {
 fn listeners(count: usize, names: &str) -> Result<Vec<Listener>, String> {
     let mut listeners = Vec::new();
     for name in names.split(':').filter(|name| !name.is_empty()) {
-        let listener = Listener::from_str(name, false)
+        let listener = Listener::parse(name)
             .map_err(|_| format!("unknown socket `{name}`: set its FileDescriptorName to store, messages or ops"))?;
         if listeners.contains(&listener) {
             return Err(format!("two sockets have the FileDescriptorName `{name}`: a listener takes one"));

@@ -77,7 +77,8 @@ pub struct ServiceSettings {
         value_name = "LISTENERS",
         env = "PETSTORE_LISTENERS",
         value_delimiter = ',',
-        default_value = "store,messages,ops"
+        default_value = "store,messages,ops",
+        value_parser = one_of(&Listener::ALL, Listener::as_str)
     )]
     pub listeners: Vec<Listener>,
     /// Reject a start without an existing database instead of creating one, as after a volume was not mounted

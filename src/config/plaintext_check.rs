@@ -30,9 +30,10 @@ pub fn check(service: &ServiceSettings, deployment: Deployment) -> Result<Vec<St
     let public = [(Listener::Store, service.listen), (Listener::Messages, service.messages_listen)];
     if let Some((listener, address)) = public.into_iter().find(|listener| is_exposed(service, listener)) {
         let what = format!(
-            "the {listener} listener is bound to {address}, which other machines may reach, without TLS: API keys and \
+            "the {} listener is bound to {address}, which other machines may reach, without TLS: API keys and \
              passwords can be read in transit. Give --tls-cert and --tls-key, or --trusted-proxy if a proxy in front \
-             terminates TLS"
+             terminates TLS",
+            listener.as_str()
         );
         if deployment == Deployment::Production && !service.insecure {
             return Err(format!("{what}; --insecure serves anyway"));
@@ -43,7 +44,8 @@ pub fn check(service: &ServiceSettings, deployment: Deployment) -> Result<Vec<St
     if is_exposed(service, &operations) {
         let (listener, address) = operations;
         warnings.push(format!(
-            "the {listener} listener is bound to {address}, which other machines may reach: it requires no credentials"
+            "the {} listener is bound to {address}, which other machines may reach: it requires no credentials",
+            listener.as_str()
         ));
     }
     Ok(warnings)

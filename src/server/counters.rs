@@ -46,8 +46,8 @@ impl Connections {
     }
 
     /// Writes the counters of all listeners, each with its name.
-    pub fn write(listeners: &[(String, &Self)], out: &mut Exposition) {
-        let each = || listeners.iter().map(|(name, connections)| (("listener", name.as_str()), *connections));
+    pub fn write(listeners: &[(&str, &Self)], out: &mut Exposition) {
+        let each = || listeners.iter().map(|(name, connections)| (("listener", *name), *connections));
         let mut open = out.gauge("petstore_connections_open", "Open connections.");
         for (listener, connections) in each() {
             open.sample(&[listener], connections.open.get());

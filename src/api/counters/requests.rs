@@ -170,8 +170,8 @@ impl Traffic {
         )
         .sample(&[], self.abandoned.get());
 
-        let listeners = [Listener::Store, Listener::Messages, Listener::Ops];
-        Connections::write(&listeners.map(|listener| (listener.to_string(), self.connections(listener))), out);
+        let connections = Listener::ALL.map(|listener| (listener.as_str(), self.connections(listener)));
+        Connections::write(&connections, out);
     }
 }
 
