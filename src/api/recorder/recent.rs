@@ -63,7 +63,7 @@ struct OfAccount {
     requests: VecDeque<u64>,
     with_inactive_key: VecDeque<u64>,
     size: usize,
-    /// Number of requests that were removed because there was too much.
+    /// Number of requests that were removed because there was too much. Counted on staging only, for the journal.
     dropped: u64,
 }
 
@@ -94,7 +94,7 @@ impl AccountRequests {
         let request = Arc::new(request);
         lists.requests.insert(request.id, Arc::clone(&request));
         while let Some(oldest) = lists.excess(account) {
-            lists.remove(oldest);
+            lists.remove(oldest, self.keeps_all);
         }
         request
     }
@@ -108,7 +108,8 @@ impl AccountRequests {
         ids.into_iter().rev().filter_map(|id| lists.requests.get(id).cloned()).collect()
     }
 
-    /// Returns the number of requests of the account that are no longer kept, since the start or [`Self::forget`].
+    /// Returns the number of requests of the account that are no longer kept, since the start or [`Self::forget`]. 0 in
+    /// production.
     pub fn dropped(&self, account: AccountId) -> u64 {
         self.lists.lock().accounts.get(&account).map_or(0, |of| of.dropped)
     }
@@ -158,14 +159,17 @@ impl Lists {
         }
     }
 
-    /// Removes the oldest request of a list.
-    fn remove(&mut self, id: u64) {
+    /// Removes the oldest request of a list, and an account without requests, unless its removed requests are counted.
+    fn remove(&mut self, id: u64, counts_dropped: bool) {
         let request = self.requests.remove(&id).expect("listed requests are kept");
         let of = self.accounts.get_mut(&request.owner.account).expect("requests are listed");
         of.list(request.owner.is_key_inactive).pop_front();
         of.size -= size(&request);
-        of.dropped += 1;
+        of.dropped += u64::from(counts_dropped);
         self.size -= size(&request);
+        if of.oldest().is_none() && of.dropped == 0 {
+            self.accounts.remove(&request.owner.account);
+        }
     }
 }
 
@@ -241,6 +245,8 @@ mod tests {
         assert_eq!(lists.size, lists.accounts.values().map(|of| of.size).sum::<usize>());
         let listed: usize = lists.accounts.values().map(|of| of.requests.len() + of.with_inactive_key.len()).sum();
         assert_eq!(listed, lists.requests.len());
+        let is_needed = |of: &OfAccount| of.oldest().is_some() || of.dropped > 0;
+        assert!(lists.accounts.values().all(is_needed), "accounts without requests take no memory");
         assert!(lists.size <= OF_ALL && lists.accounts.values().all(|of| of.size <= OF_ACCOUNT));
     }
 
@@ -302,6 +308,18 @@ mod tests {
         assert_consistent(&requests);
         assert_eq!(requests.lists.lock().requests.len(), OF_ALL / size(&request(0, [0; 4])));
         assert_eq!(requests.of(AccountId(99_999)).len(), 1);
+    }
+
+    #[test]
+    fn production_forgets_accounts_without_requests() {
+        let requests = AccountRequests::new(Deployment::Production, true);
+        let fit = OF_ALL / size(&request(0, [0; 4]));
+        for account in 0..2 * fit as i64 {
+            requests.add(request(account, [0; 4]));
+        }
+        assert_consistent(&requests);
+        assert_eq!(requests.lists.lock().accounts.len(), fit);
+        assert_eq!(requests.dropped(AccountId(0)), 0);
     }
 
     #[test]
