@@ -14,6 +14,7 @@ use crate::api::operations::Operation;
 use crate::api::recorder::record::{RecordedRequest, RedactedText};
 use crate::api::response::{self, Response};
 use crate::api::state::Api;
+use crate::domain::api_key::KeyGrant;
 use crate::domain::{AccountId, ApiKey, Invalid, Timestamp};
 
 /// Number of requests that are no longer kept.
@@ -66,8 +67,8 @@ async fn authenticate(api: &Api, head: &Parts) -> Result<AccountId, ApiError> {
     let store = Arc::clone(&api.store);
     let found =
         api.workers.check(async move { store.find_key(&hash).await }).await.map_err(ApiError::unavailable)??;
-    let is_active = |expiry: Option<Timestamp>| expiry.is_none_or(|expiry| expiry > api.clock.steady());
-    let key = found.filter(|key| !key.is_revoked && is_active(key.expires_at)).ok_or_else(caller::invalid)?;
+    let is_active = |key: &KeyGrant| !key.is_revoked && !key.has_expired(api.clock.steady());
+    let key = found.filter(is_active).ok_or_else(caller::invalid)?;
     if key.read_only && head.method == Method::DELETE {
         return Err(ApiError::new(Code::Forbidden, "This API key may only read."));
     }
