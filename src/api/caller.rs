@@ -103,7 +103,7 @@ impl<'r> Caller<'r> {
     /// Checks the permission to call `operation`.
     pub fn check_permission(&self, operation: Operation) -> Result<(), ApiError> {
         if self.key().is_some_and(|key| key.grant.read_only) && *operation.method() != Method::GET {
-            return Err(ApiError::new(Code::Forbidden, "This API key may only read."));
+            return Err(read_only());
         }
         if operation.permission() == Permission::Staff && self.role() != Role::Staff {
             return Err(ApiError::new(Code::Forbidden, "Only staff may do this."));
@@ -135,6 +135,10 @@ fn missing() -> ApiError {
 /// One message for every reason, because only the key's owner may learn why it is rejected.
 pub fn invalid() -> ApiError {
     ApiError::new(Code::InvalidApiKey, "The API key is not valid here.")
+}
+
+pub fn read_only() -> ApiError {
+    ApiError::new(Code::Forbidden, "This API key may only read.")
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use axum::http::{HeaderName, HeaderValue, Method, StatusCode};
 use serde_json::{Value, json};
 
 use crate::api::caller::{self, presented_key};
-use crate::api::error::{ApiError, Code};
+use crate::api::error::ApiError;
 use crate::api::input::pagination::{invalid, number};
 use crate::api::input::query_and_body::parameters;
 use crate::api::operations::Operation;
@@ -70,7 +70,7 @@ async fn authenticate(api: &Api, head: &Parts) -> Result<AccountId, ApiError> {
     let is_active = |key: &KeyGrant| !key.is_revoked && !key.has_expired(api.clock.steady());
     let key = found.filter(is_active).ok_or_else(caller::invalid)?;
     if key.read_only && head.method == Method::DELETE {
-        return Err(ApiError::new(Code::Forbidden, "This API key may only read."));
+        return Err(caller::read_only());
     }
     Ok(key.account)
 }
