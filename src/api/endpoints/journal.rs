@@ -31,7 +31,7 @@ pub async fn list(api: &Api, head: &Parts) -> Result<Response, ApiError> {
     let time = || Invalid("must be a time such as 2026-11-20T09:30:00.123Z".into());
     let since = since.map(|text| Timestamp::parse(&text).ok_or_else(time).map_err(invalid("since"))).transpose()?;
     let key = key.map(|text| number("keyId", &text)).transpose()?;
-    let selects = |request: &RecordedRequest| {
+    let selects = move |request: &RecordedRequest| {
         operation.is_none_or(|operation| request.operation == Some(operation))
             && status.is_none_or(|status| request.status.map(i64::from) == Some(status))
             && since.is_none_or(|since| request.at >= since)
@@ -40,8 +40,13 @@ pub async fn list(api: &Api, head: &Parts) -> Result<Response, ApiError> {
     let kept = api.account_requests.of(account);
     // After the requests, so that one that is removed meanwhile counts.
     let dropped = api.account_requests.dropped(account);
-    let requests: Vec<_> = kept.iter().rev().filter(|request| selects(request)).map(|request| shown(request)).collect();
-    let mut response = response::json(StatusCode::OK, Value::from(requests).to_string());
+    // On the workers, because this thread responds to health checks, and the JSON may have 16 MiB.
+    let listed = api.workers.spawn(async move {
+        let requests = kept.iter().rev().filter(|request| selects(request));
+        Value::from_iter(requests.map(|request| shown(request))).to_string()
+    });
+    let listed = listed.await.map_err(|error| ApiError::internal(error.to_string()))?;
+    let mut response = response::json(StatusCode::OK, listed);
     response.headers_mut().insert(REQUESTS_DROPPED, HeaderValue::from(dropped));
     Ok(response)
 }
