@@ -7,7 +7,8 @@ use crate::api::documents::openapi::Version;
 use crate::api::error::ApiError;
 use crate::api::prefer::delivery::{Called, Delivery};
 use crate::api::prefer::header::{PREFER, Prefer, confirm};
-use crate::api::prefer::preferences::{Preference, Preferences};
+use crate::api::prefer::preference::Preference;
+use crate::api::prefer::preferences::Preferences;
 use crate::api::state::Api;
 
 /// Responds with the document as of the day that the request prefers. Without a preference, as of now.

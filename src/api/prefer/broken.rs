@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use http_body_util::{BodyExt, Collected, Full};
 
-use super::preferences::Broken;
+use super::preference::Broken;
 use crate::api::response::Response;
 
 const PAGE: &str = "<!doctype html><title>Sign in</title><h1>Sign in to this network</h1>\n";
