@@ -78,8 +78,9 @@ impl Simulation {
         let is_for_another = only.is_some_and(|only| only != operation);
         let reject = |it: &Preference| match it {
             _ if is_for_another || preferences.applies(it, operation, &head.method) => None,
-            Preference::Code(_) | Preference::Error(_) => Some(format!("is no documented error of {}", operation.id())),
-            Preference::RetryAfter(_) => Some(format!("is no header of this error of {}", operation.id())),
+            Preference::Code(_) | Preference::Error(_) | Preference::RetryAfter(_) => {
+                Some(format!("{} of {}", it.why_useless(), operation.id()))
+            }
             _ => Some(format!("does not apply to {}", head.method)),
         };
         if let Err(invalid) = preferences.check_strictly(reject) {

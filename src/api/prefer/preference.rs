@@ -65,9 +65,6 @@ pub enum RetryAfter {
     Date,
 }
 
-/// The preferences that choose a portion of the requests. Only the first one of this order counts.
-pub const PORTIONS: [&str; 3] = ["rate", "every", "first"];
-
 impl Preference {
     /// `None` if the name is unknown.
     pub fn parse(name: &str, value: &str) -> Option<Result<Self, Invalid>> {
@@ -110,7 +107,7 @@ impl Preference {
     }
 
     /// Returns whether the preference chooses requests.
-    pub fn selects(&self) -> bool {
+    pub const fn selects(&self) -> bool {
         self.portion().is_some() || matches!(self, Self::Seed(_) | Self::Operation(_))
     }
 
@@ -129,11 +126,11 @@ impl Preference {
     }
 
     /// The name of a preference that chooses a portion of the requests.
-    pub fn portion(&self) -> Option<&'static str> {
+    pub const fn portion(&self) -> Option<&'static str> {
         match self {
-            Self::Rate(_) => Some(PORTIONS[0]),
-            Self::Every(_) => Some(PORTIONS[1]),
-            Self::First(_) => Some(PORTIONS[2]),
+            Self::Rate(_) => Some("rate"),
+            Self::Every(_) => Some("every"),
+            Self::First(_) => Some("first"),
             _ => None,
         }
     }

@@ -6,7 +6,7 @@ use axum::http::{Method, StatusCode};
 use jiff::civil::Date;
 
 use super::header::Prefer;
-use super::preference::{Dropped, PORTIONS, Preference};
+use super::preference::{Dropped, Preference};
 use crate::api::documents::documented_errors::{DocumentedError, error_with_code, error_with_status};
 use crate::api::input::query_and_body::abridge;
 use crate::api::operations::Operation;
@@ -16,6 +16,9 @@ use crate::domain::{Deployment, Invalid, Timestamp};
 pub const OF_PROXIES: [StatusCode; 2] = [StatusCode::BAD_GATEWAY, StatusCode::GATEWAY_TIMEOUT];
 
 const NO_EFFECT: &str = "has no effect: add a failure such as code=503";
+
+/// The preferences that choose a portion of the requests. Only the first one of this order counts.
+const PORTIONS: [&str; 3] = ["rate", "every", "first"];
 
 /// Maximum length of the preferences of a key, in bytes.
 const LENGTH: usize = 255;
@@ -67,12 +70,10 @@ impl Preferences {
                 Err(invalid) => _ = ignored.get_or_insert(invalid),
             }
         }
-        let portions: Vec<_> = given.iter().filter_map(Preference::portion).collect();
-        if let [_, _, ..] = portions[..] {
-            let mut sorted = PORTIONS.into_iter().filter(|portion| portions.contains(portion));
-            let (kept, other) = (sorted.next(), sorted.next().unwrap_or_default());
-            given.retain(|it| it.portion().is_none() || it.portion() == kept);
-            ignored.get_or_insert_with(|| Invalid(format!("has both {} and {other}", kept.unwrap_or_default())));
+        let portions = PORTIONS.into_iter().filter(|name| given.iter().any(|it| it.portion() == Some(*name)));
+        if let [kept, other, ..] = portions.collect::<Vec<_>>()[..] {
+            given.retain(|it| it.portion().is_none_or(|name| name == kept));
+            ignored.get_or_insert_with(|| Invalid(format!("has both {kept} and {other}")));
         }
         let is_error = |it: &Preference| matches!(it, Preference::Code(_) | Preference::Error(_));
         let has_error = given.iter().any(is_error);
@@ -121,19 +122,18 @@ impl Preferences {
         if deployment == Deployment::Production {
             return Err(Invalid("is only possible on staging: production simulates no failures".into()));
         }
-        let Self { given, ignored } = Self::of(&Prefer::parse(text), now);
-        if let Some(invalid) = ignored {
+        let mut preferences = Self::of(&Prefer::parse(text), now);
+        if let Some(invalid) = preferences.ignored.take() {
             return Err(invalid);
         }
-        let only = given.iter().find_map(Preference::operation);
+        let given = &preferences.given;
+        let only = preferences.find(Preference::operation);
         let operations: Vec<_> = only.map_or_else(|| Operation::documented().collect(), |only| vec![only]);
-        let preferences = Self { given, ignored: None };
         let is_useless = |it: &&Preference| !operations.iter().any(|on| preferences.applies(it, *on, on.method()));
-        if let Some(useless) = preferences.given.iter().find(is_useless) {
+        if let Some(useless) = given.iter().find(is_useless) {
             let of = only.map(|only| format!(" of {}", only.id())).unwrap_or_default();
             return Err(Invalid(format!("has {useless}, which {}{of}", useless.why_useless())));
         }
-        let given = preferences.given;
         if !given.iter().any(Preference::is_effect) {
             return Err(Invalid(NO_EFFECT.into()));
         }
