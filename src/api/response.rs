@@ -4,7 +4,8 @@ use axum::body::Body;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use axum::http::{HeaderValue, StatusCode};
 use bytes::Bytes;
-use http_body_util::{Either, Full};
+use futures_util::FutureExt;
+use http_body_util::{BodyExt, Either, Full};
 
 pub type Response = axum::http::Response<Full<Bytes>>;
 
@@ -28,4 +29,10 @@ pub fn with_content_type(content_type: &'static str, status: StatusCode, body: i
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
+}
+
+/// The content of a complete body, which needs no waiting.
+pub fn content(body: &Full<Bytes>) -> Bytes {
+    let frame = body.clone().frame().now_or_never().flatten();
+    frame.and_then(|frame| frame.ok()?.into_data().ok()).unwrap_or_default()
 }

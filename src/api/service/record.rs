@@ -6,9 +6,6 @@ use std::time::Duration;
 use axum::body::HttpBody;
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, Method, Response};
-use bytes::Bytes;
-use futures_util::FutureExt;
-use http_body_util::{BodyExt, Full};
 
 use super::telemetry::RequestTelemetry;
 use crate::api::caller::Caller;
@@ -20,7 +17,7 @@ use crate::api::recorder::body::{CopiedBody, ReadBody};
 use crate::api::recorder::record::{Exchange, LISTED, Loss, RecordedError, RecordedRequest, RedactedText, SHOWN};
 use crate::api::recorder::shown;
 use crate::api::request_id::X_REQUEST_ID;
-use crate::api::response;
+use crate::api::response::{self, content};
 use crate::api::state::Api;
 use crate::domain::api_key::KeyOwner;
 
@@ -139,10 +136,4 @@ impl<B: HttpBody> Drop for Unanswered<'_, '_, '_, '_, B> {
             recorded.store(self.api, self.telemetry.elapsed(), Some(&self.caller.peer.request_id));
         }
     }
-}
-
-/// The content of a complete body, which needs no waiting.
-fn content(body: &Full<Bytes>) -> Bytes {
-    let frame = body.clone().frame().now_or_never().flatten();
-    frame.and_then(|frame| frame.ok()?.into_data().ok()).unwrap_or_default()
 }
