@@ -3,11 +3,10 @@
 use axum::http::HeaderValue;
 use axum::http::header::CONTENT_TYPE;
 use bytes::Bytes;
-use futures_util::FutureExt;
-use http_body_util::{BodyExt, Collected, Full};
+use http_body_util::Full;
 
 use super::preference::Broken;
-use crate::api::response::Response;
+use crate::api::response::{Response, content};
 
 const PAGE: &str = "<!doctype html><title>Sign in</title><h1>Sign in to this network</h1>\n";
 
@@ -16,8 +15,7 @@ pub fn apply(broken: Broken, response: &mut Response) -> bool {
     if !response.status().is_success() {
         return false;
     }
-    let whole = std::mem::take(response.body_mut()).collect().now_or_never();
-    let whole = whole.and_then(Result::ok).map_or_else(Bytes::new, Collected::to_bytes);
+    let whole = content(response.body());
     // Quotes within values are escaped, so these texts are those of fields.
     let text = String::from_utf8_lossy(&whole);
     let changed = match broken {
@@ -26,10 +24,12 @@ pub fn apply(broken: Broken, response: &mut Response) -> bool {
         Broken::UnknownField => text.replace(r#"{"id":"#, r#"{"unknownField":true,"id":"#).into(),
         Broken::UnknownValue => text.replace(r#""status":""#, r#""status":"un"#).into(),
     };
-    let is_changed = changed != whole;
-    if is_changed && broken == Broken::Html {
+    if changed == whole {
+        return false;
+    }
+    if broken == Broken::Html {
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/html"));
     }
     *response.body_mut() = Full::new(changed);
-    is_changed
+    true
 }
