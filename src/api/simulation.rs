@@ -57,12 +57,12 @@ impl Simulation {
         caller: &Caller<'_>,
     ) -> Result<Option<Box<Self>>, ApiError> {
         let Some(simulator) = &api.simulator else { return Ok(None) };
-        let (headers, now) = (&head.headers, api.clock.now());
-        let requested = headers.contains_key(PREFER).then(|| Preferences::of(&Prefer::of(headers), now));
+        let headers = &head.headers;
+        let requested = headers.contains_key(PREFER).then(|| Preferences::of(&Prefer::of(headers), api.clock.now()));
         let of_key = || caller.key().and_then(|key| key.preferences.as_deref());
         let Some(preferences) = requested.as_ref().or_else(of_key) else { return Ok(None) };
         // Boxed, because it is rarely needed.
-        Box::pin(Self::by_preferences(preferences, simulator, operation, api, head, caller, now)).await
+        Box::pin(Self::by_preferences(preferences, simulator, operation, api, head, caller)).await
     }
 
     async fn by_preferences(
@@ -72,7 +72,6 @@ impl Simulation {
         api: &Api,
         head: &Parts,
         caller: &Caller<'_>,
-        now: Timestamp,
     ) -> Result<Option<Box<Self>>, ApiError> {
         let only = preferences.find(Preference::operation);
         let is_for_another = only.is_some_and(|only| only != operation);
@@ -98,7 +97,7 @@ impl Simulation {
                 return Ok(None);
             }
         }
-        let simulation = Self::by(preferences, operation, &head.method, now);
+        let simulation = Self::by(preferences, operation, &head.method, api.clock.now());
         Ok((!simulation.applied.is_empty()).then(|| Box::new(simulation)))
     }
 
