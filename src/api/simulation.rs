@@ -168,16 +168,15 @@ impl Simulation {
             is_cut: self.dropped == Some(Dropped::Body),
             pace: self.pace,
         };
-        if delivery.applied.is_empty() {
-            rate_limit::write_headers(api.rate_limits.as_ref(), quota, response.headers_mut());
-            return response.into();
-        }
         if delivery.dropped.is_some() {
             response = no_response();
         }
-        confirm(&delivery.applied, response.headers_mut());
+        let is_simulated = !delivery.applied.is_empty();
+        if is_simulated {
+            confirm(&delivery.applied, response.headers_mut());
+        }
         rate_limit::write_headers(api.rate_limits.as_ref(), quota, response.headers_mut());
-        Called { response, delivery: Some(Box::new(delivery)) }
+        Called { response, delivery: is_simulated.then(|| Box::new(delivery)) }
     }
 }
 
