@@ -12,11 +12,11 @@ use crate::domain::{AccountId, KeyId};
 /// Maximum number of counters. If more keys are in use, the count of a rare one may begin again.
 const COUNTERS: usize = 10_000;
 
-/// Those whose requests with `rate` or `every` are counted: a key, or a user of the console, and perhaps one operation. Those
-/// with `first` are counted apart, by the number of resets before them.
+/// The requests that share a counter: those of an account and a key (`None` for a user of the console), to one operation
+/// (`None` for all). With `first`, the number of resets before them too, so that a reset begins another count.
 pub type Counted = (AccountId, Option<KeyId>, Option<Operation>, Option<i64>);
 
-/// Requests that a portion is chosen from, since the start or the last reset.
+/// Counters of the requests that `rate`, `every` and `first` choose from, since the start of the process.
 #[derive(Debug)]
 pub struct Simulator(Cache<Counted, Arc<AtomicU64>>);
 
