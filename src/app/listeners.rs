@@ -7,8 +7,7 @@ use tokio::net::{TcpListener, TcpSocket};
 
 use super::systemd::PassedSockets;
 use super::{App, Result};
-use crate::api::ListenerService;
-use crate::api::{Addresses, Listener};
+use crate::api::{Addresses, Listener, ListenerService};
 use crate::config::ServiceSettings;
 use crate::console;
 use crate::server::Access;

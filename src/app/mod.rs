@@ -18,8 +18,7 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 
-use crate::api::Addresses;
-use crate::api::{Api, ListenerService};
+use crate::api::{Addresses, Api, ListenerService};
 use crate::config::{Registration, ServiceSettings, plaintext_check};
 use crate::console::Console;
 use crate::domain::Deployment;

@@ -19,8 +19,7 @@ use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
-use crate::api::Listener;
-use crate::api::{Api, ApiError};
+use crate::api::{Api, ApiError, Listener};
 use crate::telemetry::Sampler;
 use error::PageError;
 use layout::error_page;

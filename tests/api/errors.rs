@@ -6,8 +6,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use expect_test::expect;
-use petstore::api::Listener;
-use petstore::api::{ListenerService, Operation};
+use petstore::api::{Listener, ListenerService, Operation};
 use testkit::postgres::{OpenTransaction, sessions};
 use testkit::{Request, raw};
 

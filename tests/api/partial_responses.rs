@@ -2,8 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use petstore::api::Operation;
-use petstore::api::RateLimit;
+use petstore::api::{Operation, RateLimit};
 use testkit::{read_to_end, soon};
 
 use crate::service::{REX, Service, Setup};

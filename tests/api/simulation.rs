@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use petstore::api::Operation;
-use petstore::api::RateLimit;
+use petstore::api::{Operation, RateLimit};
 use petstore::config::SimulationMode;
 use petstore::domain::Deployment;
 use testkit::{Request, Response, raw, read_to_end, soon, until};

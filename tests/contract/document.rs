@@ -3,9 +3,8 @@
 use std::process::Command;
 
 use axum::http::uri::Scheme;
-use petstore::api::Operation;
 use petstore::api::documents::openapi::{Version, document};
-use petstore::api::{Addresses, BaseUrl};
+use petstore::api::{Addresses, BaseUrl, Operation};
 use petstore::domain::Deployment;
 use serde_json::{Value, json};
 

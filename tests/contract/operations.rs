@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use hyper::header::HeaderName;
-use petstore::api::Operation;
-use petstore::api::{Listener, RateLimit};
+use petstore::api::{Listener, Operation, RateLimit};
 use serde_json::{Value, json};
 use testkit::{Request, Response};
 

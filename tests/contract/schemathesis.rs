@@ -5,8 +5,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Output};
 
-use petstore::api::Listener;
-use petstore::api::Operation;
+use petstore::api::{Listener, Operation};
 use serde_json::Value;
 use testkit::trial::{self, is_full, rounds};
 use testkit::{PostgresServer, Random};

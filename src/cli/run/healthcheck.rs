@@ -8,8 +8,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::Value;
 
-use crate::api::Operation;
-use crate::api::{Listener, reachable};
+use crate::api::{Listener, Operation, reachable};
 use crate::cli::{Failure, Outcome};
 use crate::config::ServiceSettings;
 use crate::net::http_client::{Client, Response};

@@ -15,8 +15,7 @@ use futures_util::stream;
 use http_body_util::StreamBody;
 use hyper::body::Frame;
 
-use crate::api::File;
-use crate::api::{Addresses, BaseUrl};
+use crate::api::{Addresses, BaseUrl, File};
 use crate::console::Console;
 use crate::console::layout::{self, Site};
 use crate::console::session::current_user::CurrentUser;

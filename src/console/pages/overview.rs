@@ -4,9 +4,8 @@ use askama::Template;
 use axum::http::StatusCode;
 use axum::response::Response;
 
-use crate::api::Addresses;
-use crate::api::Operation;
 use crate::api::documents::deprecation;
+use crate::api::{Addresses, Operation};
 use crate::console::error::PageError;
 use crate::console::layout::{Site, page};
 use crate::console::session::current_user::CurrentUser;
