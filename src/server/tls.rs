@@ -153,7 +153,7 @@ impl Files {
 }
 
 /// Returns when the first of the certificates expires, in seconds since 1970. 0 if one cannot be parsed.
-pub fn expiry(chain: &[CertificateDer<'_>]) -> u64 {
+fn expiry(chain: &[CertificateDer<'_>]) -> u64 {
     let expiry = |der: &CertificateDer<'_>| {
         let certificate = Certificate::from_der(der).ok()?;
         Some(certificate.tbs_certificate.validity.not_after.to_unix_duration().as_secs())
