@@ -236,17 +236,22 @@ impl<R: Receiver> Relaying<R> {
             if own < most && self.deliveries.count() < places {
                 return true;
             }
-            if own == 0 && !comes_last {
-                self.deliveries.record_next().await;
-            } else if own == 0 {
-                if timeout(PATIENCE, self.deliveries.record_next()).await.is_err() {
-                    self.sweep.is_crowded = true;
-                    return false;
+            let may_retry = match (own, comes_last) {
+                // An account without deliveries in flight gets the next place, even if its turn ends meanwhile.
+                (0, false) => {
+                    self.deliveries.record_next().await;
+                    true
                 }
-            } else if most == 1
-                || turn.last.is_none()
-                || timeout_at(turn.ends, self.deliveries.record_next()).await.is_err()
-            {
+                // Slow deliveries may hold all places. Then the sweep is interrupted, so that other accounts get a turn.
+                (0, true) => {
+                    self.sweep.is_crowded = timeout(PATIENCE, self.deliveries.record_next()).await.is_err();
+                    !self.sweep.is_crowded
+                }
+                // An account that has started deliveries in this turn starts others until its end, if it may have several.
+                _ if most == 1 || turn.last.is_none() => false,
+                _ => timeout_at(turn.ends, self.deliveries.record_next()).await.is_ok(),
+            };
+            if !may_retry {
                 return false;
             }
         }
