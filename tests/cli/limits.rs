@@ -79,8 +79,9 @@ const LIMITS: &str = r#"
         net/http_client.rs | MAX_HEAD: u64 = 64 << 10;
     response of a web server | 10 s → counts as a failure |
         relay/endpoint.rs | TIMEOUT: Duration = Duration::from_secs(10);
-    pause of a web server | 5 min |
+    pause of an account | 5 min |
         relay/delays.rs | PAUSE: Range = (Duration::from_secs(2), Duration::from_mins(5));
+    pause of a web server | 1 s | relay/delays.rs | BRAKE: Duration = Duration::from_secs(1);
     pause that it asks for (`Retry-After`) | 1 h |
         relay/delays.rs | DEMANDED: Range = (Duration::from_secs(1), Duration::from_hours(1));
     delay of a rejected message | 1 h |
