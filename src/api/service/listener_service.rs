@@ -21,7 +21,7 @@ use tower::Service;
 
 use super::cors::{Cors, is_preflight};
 use super::framing;
-use super::record::Unanswered;
+use super::record::{Unanswered, kept_owner};
 use super::telemetry::{RequestTelemetry, log_cause};
 use crate::api::addresses::BaseUrl;
 use crate::api::caller::Caller;
@@ -225,7 +225,7 @@ impl ListenerService {
         }
     }
 
-    /// Begins the record of a request that no operation responds to. `None` if it is not to be kept.
+    /// Begins the record of a request that no operation responds to. `None` if there is no [`kept_owner`].
     fn record(
         &self,
         target: Target,
@@ -234,8 +234,7 @@ impl ListenerService {
         caller: &Caller<'_>,
         response: &response::Response,
     ) -> Option<Box<RecordedRequest>> {
-        let is_kept = self.api.account_requests.keeps(response.status());
-        let owner = is_kept.then(|| caller.key_owner())??;
+        let owner = kept_owner(&self.api, caller, Some(response))?;
         let operation = match target {
             Target::Operation(operation) => Some(operation),
             Target::OtherMethod(_) | Target::Unknown => None,

@@ -109,10 +109,9 @@ pub struct Unanswered<'r, 'p, 's, 'b, B: HttpBody> {
 }
 
 impl<B: HttpBody> Unanswered<'_, '_, '_, '_, B> {
-    /// Begins to record the request. `None` without a key that was ever valid, or if it is not to be kept.
+    /// Begins to record the request. `None` if there is no [`kept_owner`].
     pub fn record(&self, response: Option<&response::Response>) -> Option<Box<RecordedRequest>> {
-        let is_kept = response.is_none_or(|response| self.api.account_requests.keeps(response.status()));
-        let owner = is_kept.then(|| self.caller.key_owner())??;
+        let owner = kept_owner(self.api, self.caller, response)?;
         let target = (self.listener, Some(self.operation));
         Some(RecordedRequest::begin(self.api, target, self.head, self.body.read(), owner, response))
     }
@@ -136,4 +135,11 @@ impl<B: HttpBody> Drop for Unanswered<'_, '_, '_, '_, B> {
             recorded.store(self.api, self.telemetry.elapsed(), Some(&self.caller.peer.request_id));
         }
     }
+}
+
+/// The owner of the key of a request that is kept. `None` without a key that was ever valid, or if the request is not kept.
+#[inline]
+pub fn kept_owner(api: &Api, caller: &Caller<'_>, response: Option<&response::Response>) -> Option<KeyOwner> {
+    let is_kept = response.is_none_or(|response| api.account_requests.keeps(response.status()));
+    is_kept.then(|| caller.key_owner()).flatten()
 }
