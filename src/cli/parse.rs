@@ -43,7 +43,7 @@ pub fn parse(arguments: &[OsString]) -> Result<Parsed, clap::Error> {
     parsed(matches, file)
 }
 
-/// Rejects settings of a service that contradict each other.
+/// Rejects settings that contradict each other.
 fn parsed(matches: ArgMatches, file: File) -> Result<Parsed, clap::Error> {
     let mut cli = Cli::from_arg_matches(&matches)?;
     if let Some(url) = &mut cli.common.database_url {
@@ -51,6 +51,9 @@ fn parsed(matches: ArgMatches, file: File) -> Result<Parsed, clap::Error> {
     }
     if let Command::Serve(Serve { service, .. }) | Command::Quickstart(Quickstart { service, .. }) = &cli.command {
         service.certificate().map_err(invalid)?;
+    }
+    if let Command::Ephemeral(ephemeral) = &cli.command {
+        ephemeral.check().map_err(|why| invalid(&why))?;
     }
     Ok(Parsed { cli, matches, file })
 }

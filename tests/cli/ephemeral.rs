@@ -236,12 +236,13 @@ fn keys_addresses_and_failures_can_be_chosen() {
         ),
         ("--prefer flaky", "invalid value 'flaky' for '--prefer <NAME=PREFERENCES>': has no effect"),
         ("--prefer fla-ky=code=503", "it must be NAME=PREFERENCES, and NAME letters, digits and underscores"),
-        ("--prefer a=code=503 --prefer a=code=500", "--prefer names two keys a"),
+        ("--prefer a=code=503 --prefer b=delay=1 --prefer a=code=500", "--prefer has two keys for STORE_API_KEY_A\n"),
+        ("--prefer a=code=503 --prefer A=code=500", "--prefer has two keys for STORE_API_KEY_A\n"),
+        (&format!("--key {key} --customer-key {key}"), "--key and --customer-key are the same key\n"),
     ] {
         let rejected = Process::start(&mut ephemeral(&folder, arguments)).end();
-        assert!(rejected.code != Some(0) && rejected.stderr.contains(why), "{rejected:?}");
+        assert!(rejected.code == Some(2) && rejected.stderr.contains(why), "{rejected:?}");
     }
-    folder.fails(&format!("ephemeral --key {key} --customer-key {key}"), "--key and --customer-key are the same key");
 }
 
 #[test]

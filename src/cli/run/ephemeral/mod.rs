@@ -5,7 +5,7 @@ mod hang_up;
 mod settings;
 mod supervisor;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::env;
 use std::ffi::OsString;
 use std::io::Write;
@@ -121,13 +121,27 @@ impl Ready<'_> {
             ("STORE_PASSWORD", self.password),
         ];
         let texts = texts.map(|(name, value)| (name.to_owned(), value.into()));
-        let keys = self.keys.iter().map(|(name, key)| (format!("STORE_API_KEY_{}", name.to_uppercase()), key.into()));
+        let keys = self.keys.iter().map(|(name, key)| (variable(name), key.into()));
         let folder = ("STORE_DATA_DIR".to_owned(), self.data_dir.into());
         texts.into_iter().chain(keys).chain([folder]).collect()
     }
 }
 
 impl Ephemeral {
+    /// Rejects options that contradict each other. Returns an error message.
+    pub fn check(&self) -> Result<(), String> {
+        if let (Some(key), Some(customer_key)) = (&self.key, &self.customer_key)
+            && key.hash() == customer_key.hash()
+        {
+            return Err("--key and --customer-key are the same key".into());
+        }
+        let mut variables = HashSet::new();
+        match self.prefer.iter().map(|(name, _)| variable(name)).find(|name| !variables.insert(name.clone())) {
+            Some(twice) => Err(format!("--prefer has two keys for {twice}")),
+            None => Ok(()),
+        }
+    }
+
     /// Returns the exit status: that of COMMAND, if there is one.
     pub fn run(self) -> Result<ExitCode, Failure> {
         app::ignore_environment();
@@ -209,22 +223,20 @@ impl Ephemeral {
         let digest = hash.await??;
         let staff = new_account(store, STAFF, Role::Staff, &digest).await?;
         let customer = new_account(store, CUSTOMER, Role::Customer, &digest).await?;
-        if let (Some(key), Some(customer_key)) = (&self.key, &self.customer_key)
-            && key.hash() == customer_key.hash()
-        {
-            return Err(Failure("--key and --customer-key are the same key".into()));
-        }
         let key = add_key(store, staff, self.key.clone(), "ephemeral", None).await?;
         let customer_key = add_key(store, customer, self.customer_key.clone(), "ephemeral", None).await?;
         let mut keys = BTreeMap::new();
         for (name, prefer) in &self.prefer {
             let key = add_key(store, staff, None, name, Some(prefer.clone())).await?;
-            if keys.insert(name.clone(), key).is_some() {
-                return Err(Failure(format!("--prefer names two keys {name}")));
-            }
+            keys.insert(name.clone(), key);
         }
         Ok(Access { key, customer_key, keys, password })
     }
+}
+
+/// Returns the variable of a key that fails. Names that differ in case have the same one.
+fn variable(name: &str) -> String {
+    format!("STORE_API_KEY_{}", name.to_uppercase())
 }
 
 /// Returns variables by which COMMAND's requests to the store bypass a proxy. `*` stands for all hosts only if it is alone.
