@@ -281,9 +281,7 @@ fn test_key(text: &str) -> Result<ApiKey, Invalid> {
 /// Parses `NAME=PREFERENCES`. The name is also part of an environment variable's.
 fn failing_key(text: &str) -> Result<(String, String), Invalid> {
     let (name, prefer) = text.split_once('=').unwrap_or((text, ""));
-    let is_name =
-        |name: &str| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-    if !is_name(name) {
+    if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
         return Err(Invalid("it must be NAME=PREFERENCES, and NAME letters, digits and underscores".into()));
     }
     Ok((name.to_owned(), Preferences::for_key(prefer, Deployment::Staging, Clock::System.now())?))

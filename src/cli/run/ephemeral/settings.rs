@@ -10,7 +10,7 @@ const TAKEN: [&str; 10] = [
     "relay-secret-file", "relay-allow-plaintext",
 ];
 
-/// The settings of the service, of which only those of [`TAKEN`] can be given. Their environment variables are ignored.
+/// The settings of the service. Its flags are those of [`TAKEN`], and their environment variables are ignored.
 #[derive(Debug)]
 pub struct TestSettings(pub ServiceSettings);
 
