@@ -54,7 +54,7 @@ pub struct Delivery {
     /// True if the response plays that of a proxy, which does not have the headers of the service.
     pub is_of_proxy: bool,
     pub delay: Option<Duration>,
-    /// How the connection ends without a response. `None` if it has one.
+    /// The end of the connection. `None` if the client gets a response.
     pub dropped: Option<NoResponse>,
     /// True if the body ends after half of it.
     pub is_cut: bool,

@@ -48,7 +48,7 @@ names! {
 }
 
 names! {
-    /// How the body of a success breaks its schema.
+    /// A fault in the body of a success, which then breaks its schema.
     pub enum Broken {
         Cut = "cut",
         Html = "html",

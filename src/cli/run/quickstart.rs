@@ -150,7 +150,7 @@ async fn new_key(store: &Store, account: AccountId, file: &Path) -> Result<Strin
     Ok(key.expose().to_owned())
 }
 
-/// What quickstart prints.
+/// The output of quickstart.
 #[derive(Template)]
 #[template(path = "quickstart.txt")]
 struct Welcome<'a> {
