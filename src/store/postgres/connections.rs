@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use super::connect::connection::Connector;
 use super::connect::settings::ProcessKind;
@@ -42,6 +43,18 @@ impl Connections {
     /// Returns for each connection of a service its purpose and whether it is up.
     pub fn are_up(&self) -> Vec<(&'static str, bool)> {
         self.opened.lock().iter().map(|(purpose, connection)| (*purpose, connection.is_up())).collect()
+    }
+
+    /// Waits until each purpose has a connection that is up. Fails at once if the last attempt to reconnect failed.
+    pub async fn wait_for_each(&self, deadline: Instant) -> Result<()> {
+        let opened = self.opened.lock().clone();
+        for (purpose, connection) in &opened {
+            // One of several, as for reads, suffices.
+            if !opened.iter().any(|(other, connection)| other == purpose && connection.is_up()) {
+                connection.connection(deadline).await?;
+            }
+        }
+        Ok(())
     }
 
     pub fn close(&self) {

@@ -142,14 +142,16 @@ impl Postgres {
         self.connections.connector.keys_changed.notified().await;
     }
 
-    /// Fails unless the database answers and accepts writes.
+    /// Fails unless the database answers and accepts writes, and each queue has its connection.
     pub async fn check(&self) -> Result<()> {
         let check = async {
-            let prepared = self.single.connection(Instant::now() + CHECK_TIMEOUT).await?;
-            match prepared.refusal(CHECK_TIMEOUT).await? {
-                None => self.keys_version().await.map(|_| ()),
-                Some(why) => Err(StoreError::Unavailable(why)),
+            let deadline = Instant::now() + CHECK_TIMEOUT;
+            let prepared = self.single.connection(deadline).await?;
+            if let Some(why) = prepared.refusal(CHECK_TIMEOUT).await? {
+                return Err(StoreError::Unavailable(why));
             }
+            self.keys_version().await?;
+            self.connections.wait_for_each(deadline).await
         };
         timeout(CHECK_TIMEOUT, check).await.unwrap_or_else(|_| Err(timed_out(CHECK_TIMEOUT)))
     }

@@ -1,6 +1,6 @@
 //! Reads on PostgreSQL: how they share queries and connections.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
@@ -160,6 +160,27 @@ async fn requests_succeed_once_the_store_is_ready_again() {
         failed.extend(create(Arc::clone(&store), "Rex".into()).await.err());
     }
     assert!(failed.is_empty(), "{failed:?}");
+}
+
+/// A server that is starting or at its limit refuses some of the connections.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn store_is_not_ready_until_each_queue_has_its_connection() {
+    let server = PostgresServer::start();
+    let url = server.database();
+    let name = url.rsplit('/').next().unwrap();
+    server.sql("postgres", &format!("CREATE ROLE ada LOGIN; ALTER DATABASE {name} OWNER TO ada"));
+    let store = open_with(&options(&url.replace("petstore@", "ada@"))).await;
+    store.check().await.unwrap();
+    let fewer = store.meters().connections.iter().map(|(purpose, _)| purpose).collect::<HashSet<_>>().len() - 1;
+    server.sql("postgres", &format!("ALTER ROLE ada CONNECTION LIMIT {fewer}"));
+
+    query(&url, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'ada'");
+
+    until(async || store.meters().connections.iter().filter(|(_, is_up)| *is_up).count() == fewer).await;
+    store.check().await.unwrap_err();
+    server.sql("postgres", "ALTER ROLE ada CONNECTION LIMIT -1");
+    until(async || store.check().await.is_ok()).await;
+    create(Arc::clone(&store), "Rex".into()).await.unwrap();
 }
 
 /// A process that is stopped until this is dropped.
