@@ -164,6 +164,9 @@ pub fn restore(
     remove_beside(&file)?;
     sync_folder(data_dir).map_err(unavailable(data_dir))?;
     partial.publish(&file, true).map_err(unavailable(&file))?;
+    if let Err(error) = generation::record_restored(&opening) {
+        tracing::warn!(%error, "a log of the old database would not be refused");
+    }
     Ok(copied)
 }
 
@@ -267,9 +270,11 @@ fn checked_copy(
     // With one transaction, the copy is of one moment, and commits of others do not restart it.
     source.execute_batch("BEGIN")?;
     source.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
-    let copied = copy_pages(source, &mut open_unpublished(to)?, proceed);
+    let mut copy = open_unpublished(to)?;
+    let copied = copy_pages(source, &mut copy, proceed);
     source.execute_batch("ROLLBACK")?;
-    copied?;
+    copied.and_then(|()| generation::without_number(&copy))?;
+    drop(copy);
 
     atomic_file::without_log(to).map_err(unavailable(to))?;
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;

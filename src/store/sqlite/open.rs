@@ -8,7 +8,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::connection::connect;
 use super::disk::atomic_file::{folder_of, sync_folder};
-use super::disk::data_dir::{FILE, LOCK, create_data_dir, missing, own_file, unavailable};
+use super::disk::data_dir::{FILE, LOCK, create_data_dir, has_content, missing, own_file, unavailable};
 use super::disk::files::Files;
 use super::disk::generation::{self, Generations};
 use super::disk::lock::{Locks, lock, require_database};
@@ -39,20 +39,27 @@ impl Sqlite {
             require_database(data_dir)?;
         }
         // Processes that start together create and migrate the database one after another.
-        let Some(Locks { opening, in_use, is_alone }) = lock(data_dir)? else {
+        let Some(Locks { opening, in_use, is_alone, checked }) = lock(data_dir)? else {
             return Self::open_read_only(&file, options);
         };
         // SQLite's other files get the mode of this file. Its content is durable only if its name is.
-        own_file(&file).map_err(unavailable(data_dir))?;
+        if !has_content(&file) {
+            checked.check_names()?;
+            own_file(&file).map_err(unavailable(data_dir))?;
+        }
         if options.durable {
             sync_folder(data_dir).map_err(unavailable(data_dir))?;
         }
-        let mut conn = connect(&file, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?;
+        let mut conn = connect(&file, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+        // SQLite opens the log with the first read, and removes that of an empty file.
+        checked.check_names()?;
         conn.busy_timeout(options.busy_timeout)?;
         migrations::refuse_foreign(&conn).map_err(|error| match error {
             StoreError::Failed(why) => StoreError::Failed(format!("{}: {why}", file.display())),
             error => error,
         })?;
+        checked.check_names()?;
+        generation::check_opened(&opening, data_dir, &conn)?;
         // We hold the lock, so any process that was creating the database has finished.
         if options.create.is_none() && migrations::is_new(&conn)? {
             return Err(missing(data_dir));
@@ -71,7 +78,7 @@ impl Sqlite {
             conn.pragma_update(None, "temp_store_directory", folder)?;
             conn.pragma_update(None, "temp_store", "FILE")?;
         }
-        let generations = if options.durable { Generations::open(data_dir, is_alone)? } else { None };
+        let mut generations = if options.durable { Generations::open(&opening, data_dir, is_alone)? } else { None };
         if let Some(generations) = &generations
             && !migrations::status(&conn)?.iter().all(|migration| migration.applied)
         {
@@ -81,11 +88,13 @@ impl Sqlite {
         let deployment = stored_deployment(&conn, options.deployment)?;
         let id = stored_id(&conn)?;
         let files = Arc::new(Files::of(&file, &["", "-wal", "-shm"])?);
+        checked.check_names()?;
         wal::sync_recovered(&conn).inspect_err(|_| files.mark_failed_sync())?;
-        if let Some(generations) = &generations {
+        if let Some(generations) = &mut generations {
             generations.begin(&conn)?;
         }
-        drop(opening);
+        // The generations keep the file open.
+        opening.unlock().map_err(unavailable(data_dir))?;
         conn.busy_timeout(wal::LOCK_POLL)?;
 
         let wal_index = Arc::new(WalIndex::open(&file)?);
@@ -126,8 +135,16 @@ pub fn connect_unmigrated(data_dir: &Path) -> Result<(Option<File>, Connection)>
     require_database(data_dir)?;
     let file = data_dir.join(FILE);
     match lock(data_dir)? {
-        Some(Locks { in_use, opening: _, .. }) => {
-            Ok((Some(in_use), connect(&file, OpenFlags::SQLITE_OPEN_READ_WRITE)?))
+        Some(Locks { in_use, opening, checked, .. }) => {
+            let conn = connect(&file, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+            checked.check_names()?;
+            // With the first read, SQLite opens the log. A file that is not a database fails later, with its own error.
+            let opened = generation::check_opened(&opening, data_dir, &conn);
+            checked.check_names()?;
+            if let Err(error @ StoreError::Failed(_)) = opened {
+                return Err(error);
+            }
+            Ok((Some(in_use), conn))
         }
         None => Ok((None, ReadOnly::of(&file, &data_dir.join(LOCK))?.connect(&file)?)),
     }

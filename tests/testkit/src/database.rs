@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::Connection;
+use rusqlite::config::DbConfig;
 use rusqlite::types::Value;
 use tempfile::TempDir;
 
@@ -116,6 +117,10 @@ impl Database {
     fn try_sqlite(&self, sql: &str) -> rusqlite::Result<String> {
         let conn = Connection::open(self.file("petstore.db"))?;
         conn.busy_timeout(Duration::from_secs(10))?;
+        // SQLite would write the log of a killed process back and remove it, and the next start is refused without it.
+        let is_needed =
+            std::fs::read_to_string(self.file("petstore.lock")).is_ok_and(|record| record.contains("log known"));
+        conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, is_needed)?;
         let mut statement = conn.prepare(sql)?;
         let columns = statement.column_count();
         let mut rows = statement.query([])?;

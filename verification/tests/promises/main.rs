@@ -28,6 +28,7 @@ mod isolated;
 mod keyed;
 mod linearizability;
 mod linearizable;
+mod lost_logs;
 mod malformed;
 mod migrations;
 mod mistakes;

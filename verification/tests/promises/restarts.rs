@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
+use rusqlite::config::DbConfig;
 use testkit::{Database, Random, trial};
 use verification::writers::Mix;
 use verification::{Ledger, Writers};
@@ -120,6 +121,8 @@ fn run(case: &Case, ledger: &Ledger) -> (u32, u32) {
         }
         Applied::Partly => {
             let conn = Connection::open(store.join(FILES[0])).unwrap();
+            // Otherwise it would remove the log of the ended service, as another program does.
+            conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).unwrap();
             conn.execute_batch("BEGIN").unwrap();
             conn.query_row("SELECT count(*) FROM pets", [], |_| Ok(())).unwrap();
             reader = Some(conn);

@@ -103,6 +103,10 @@ impl Disk {
         self.names.iter().map(|(name, file)| (name.clone(), self.files[file].content().to_vec())).collect()
     }
 
+    pub fn has_file(&self, name: &str) -> bool {
+        self.names.find(name).is_some()
+    }
+
     /// Shows the files in the folder where the store looks at them.
     pub fn show_in_folder(&self) {
         self.names.show(|file| self.files[file].content());
@@ -129,7 +133,10 @@ impl Disk {
         let name = name.map_or_else(|| format!("temporary-{}", self.files.len()), str::to_owned);
         let file = match self.names.find(&name) {
             Some(file) => file,
-            None if flags & ffi::SQLITE_OPEN_CREATE == 0 => return Err(ffi::SQLITE_CANTOPEN),
+            // The store itself creates its database, in the folder.
+            None if flags & ffi::SQLITE_OPEN_CREATE == 0 && !self.names.path(&name).exists() => {
+                return Err(ffi::SQLITE_CANTOPEN);
+            }
             None => {
                 self.may_change(self.running, ffi::SQLITE_CANTOPEN)?;
                 self.files.push(File::new(Vec::new()));

@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::disk::{self, Faults};
 use crate::lives::Victim;
-use crate::machine::{FOREIGN, Machine};
+use crate::machine::{FOREIGN, Machine, close_foreign};
 use crate::plan::Fault;
 use crate::trace;
 use crate::world::World;
@@ -98,10 +98,12 @@ fn open_foreign(world: &World, sql: &str) {
         disk.running = FOREIGN;
     });
     let file = world.folder.join("petstore.db");
-    let opened = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX);
-    if let Ok(connection) = opened
-        && connection.execute_batch(sql).is_ok()
-    {
-        machine.foreign = Some((connection, Instant::now() + Duration::from_millis(world.below(8_000))));
-    }
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    close_foreign(world, || {
+        if let Ok(connection) = Connection::open_with_flags(file, flags)
+            && connection.execute_batch(sql).is_ok()
+        {
+            machine.foreign = Some((connection, Instant::now() + Duration::from_millis(world.below(8_000))));
+        }
+    });
 }

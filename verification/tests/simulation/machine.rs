@@ -33,6 +33,18 @@ enum Slot {
 /// The process of a foreign connection.
 pub const FOREIGN: ProcessId = ProcessId(9);
 
+/// Closes a foreign connection. If it removes the log of killed processes, the operator allows the file without it, as the
+/// runbook says.
+pub fn close_foreign(world: &World, close: impl FnOnce()) {
+    let has_log = || disk::with(|disk| disk.has_file("petstore.db-wal"));
+    let had_log = has_log();
+    close();
+    if had_log && !has_log() {
+        trace::note_text("the log is gone, the file is allowed", "");
+        world.allow_any_files();
+    }
+}
+
 impl Machine {
     pub fn new(processes: usize) -> Self {
         Self { slots: (0..processes).map(|_| Slot::Down(Instant::now())).collect(), foreign: None }
@@ -127,7 +139,7 @@ impl Machine {
         let is_over = |(_, until): &(Connection, Instant)| *until <= Instant::now() || world.is_calm();
         if !disk::with(|disk| disk.lives.has_power()) || machine.foreign.as_ref().is_some_and(is_over) {
             disk::with(|disk| disk.running = FOREIGN);
-            machine.foreign = None;
+            close_foreign(world, || machine.foreign = None);
         }
     }
 

@@ -133,7 +133,7 @@ pub fn refuse_link(file: &Path) -> Result<()> {
 
 /// Opens or creates a file that only its owner can access. Its folder may be open to others.
 pub fn own_file(path: &Path) -> io::Result<File> {
-    OpenOptions::new().create(true).write(true).truncate(false).mode(0o600).open(path)
+    OpenOptions::new().create(true).read(true).write(true).truncate(false).mode(0o600).open(path)
 }
 
 /// Creates the data directory if it is missing. Only its owner can access it, because it holds password hashes and

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use parking_lot::Mutex;
 
 use super::atomic_file::folder_of;
-use super::data_dir::{LOCK, SYNC_FAILED, beside, identity, own_file, unavailable};
+use super::data_dir::{LOCK, SYNC_FAILED, beside, has_content, identity, own_file, unavailable};
 use crate::store::{Result, StoreError};
 
 /// The names of the files, and the identity that each had when the database was opened.
@@ -42,6 +42,12 @@ impl Files {
         });
         let sync_failed = folder_of(database).join(SYNC_FAILED);
         Ok(Self { opened: opened.collect::<Result<_>>()?, sync_failed, checked: Mutex::default() })
+    }
+
+    /// Records the database and its log, if they have content, and the lock file.
+    pub fn with_content(database: &Path) -> Result<Self> {
+        let there = ["", "-wal"].into_iter().filter(|suffix| has_content(&beside(database, suffix)));
+        Self::of(database, &there.collect::<Vec<_>>())
     }
 
     /// Fails if the files can no longer be relied on. Takes six `stat` calls, about 10 µs.

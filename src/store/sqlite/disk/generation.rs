@@ -10,12 +10,12 @@
 //! tell whether file and log belong together.
 //!
 //! petstore never removes the log: see `connect`. Other programs, such as `sqlite3`, write it back and remove it with its index
-//! when they close the database of a killed process. The first transaction of a log, and one after each incomplete checkpoint,
-//! therefore changes the mark in the file's header (`application_id`). Without a log, a file that has the mark is complete.
+//! when they close the database of a killed process. The file then has everything, but nothing in it tells that from a file
+//! whose log was lost, so a start refuses both until the operator allows the file.
 //!
 //! Until the first transaction of a log is durable, the record allows any log, and no write has been acknowledged. A start
 //! allows any log, too, because another program may write first. The writer records the log with its first write, or as soon
-//! as it is idle.
+//! as it is idle. Twice a second, it also records the last commit, so that an older copy of the log is rejected.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -24,16 +24,15 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
 
-use super::data_dir::{FILE, LOCK, beside, has_content, own_file, unavailable};
+use super::data_dir::{FILE, KEY_FILE, LOCK, SYNC_FAILED, beside, has_content, own_file, unavailable};
 use super::wal_index::{LogEnd, WalIndex};
 use crate::store::{Result, StoreError};
 
 /// Size of a record. Smaller than a sector, so that a power loss leaves the old or the new one.
 const SIZE: usize = 112;
 
-/// Positions of `user_version` and `application_id` in the database file (sqlite.org/fileformat2.html, section 1.3).
+/// Position of `user_version` in the database file (sqlite.org/fileformat2.html, section 1.3).
 const NUMBER: u64 = 60;
-const MARK: u64 = 68;
 
 /// Sizes of the log's header and of the header of each page in it (sqlite.org/walformat.html, section 1).
 pub const LOG_HEADER: u64 = 32;
@@ -47,10 +46,10 @@ const UNCHECKED: &str = "unchecked";
 struct Record {
     /// The file has one of these numbers: while one replaces the other, either of them.
     numbers: [u32; 2],
-    mark: u32,
-    /// The salt of the last log that is known, or 0. SQLite adds 1 when it restarts the log.
-    salt: u32,
     log: Log,
+    /// The last commit that is known, of this log or the last one. Without pages, only the salt is known. SQLite adds 1 to the
+    /// salt when it restarts the log.
+    end: LogEnd,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,16 +58,18 @@ enum Log {
     Any,
     /// The file has everything. A power loss may undo the truncation of the log.
     Empty,
-    /// The log has the salt.
+    /// The log has the commit, or has restarted after it.
     Known,
-    /// The log has at least this commit, the last one of a process whose files were taken away.
-    Until(LogEnd),
+    /// The log has the commit, the last one of a process whose files were taken away.
+    Until,
 }
 
 /// The record of a data directory that this process may change.
 #[derive(Debug)]
 pub struct Generations {
     lock: File,
+    /// Kept open, because there may be no file descriptor when it is due for a sync.
+    log: Option<File>,
     data_dir: PathBuf,
     /// True if no other process had the database open when this one opened it.
     pub was_alone: bool,
@@ -78,17 +79,16 @@ pub struct Generations {
 /// Opens and closes the database file, so no connection of this process may be open.
 pub fn check(data_dir: &Path) -> Result<()> {
     let (file, lock) = (data_dir.join(FILE), data_dir.join(LOCK));
-    let (log, index) = (beside(&file, "-wal"), beside(&file, "-shm"));
+    let (log, index, journal) = (beside(&file, "-wal"), beside(&file, "-shm"), beside(&file, "-journal"));
     let content = read(&lock)?;
     let record = Record::parse(&content, &lock)?;
     if !has_content(&file) {
         // A process that is killed while it creates a database leaves an empty file.
         let had_store = !content.is_empty() || has_content(&log) || !file.exists() && (log.exists() || index.exists());
-        return if had_store { Err(gone(&file)) } else { Ok(()) };
+        return if had_store || has_other_files(data_dir) { Err(gone(&file)) } else { Ok(()) };
     }
-    let opened = File::open(&file).map_err(unavailable(&file))?;
     // A file without a header is not a database.
-    let [number, mark] = [NUMBER, MARK].map(|offset| word_at(&opened, offset).unwrap_or(0));
+    let number = File::open(&file).map_err(unavailable(&file)).map(|opened| word_at(&opened, NUMBER).unwrap_or(0))?;
     match record {
         // Without a log, this is a copy of the file in another folder.
         None if content.is_empty() && number != 0 && (log.exists() || index.exists()) => Err(gone(&lock)),
@@ -96,11 +96,19 @@ pub fn check(data_dir: &Path) -> Result<()> {
         Some(record) if !record.numbers.contains(&number) => {
             Err(apart(&file, "it is not the file that was here when petstore last ran"))
         }
-        // Another program has written the log back, and truncated or removed it.
-        Some(record) if record.mark == mark && log.exists() && !has_content(&log) => Ok(()),
-        Some(record) if record.mark == mark && !log.exists() && !index.exists() => Ok(()),
+        // petstore has one only while it creates a database. SQLite would apply it before it reads the log.
+        Some(_) if has_content(&journal) => Err(apart(&journal, "it does not belong to petstore.db")),
         Some(record) => record.check_log(&log),
     }
+}
+
+/// Returns whether a folder has files that only a store leaves there: its backups, its key, or the locks of its processes.
+fn has_other_files(data_dir: &Path) -> bool {
+    let is_backup = |name: &str| name.starts_with("petstore-") && name.ends_with(".db");
+    let names =
+        |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten().map(|found| found.file_name());
+    names(&data_dir.join("backups")).any(|name| name.to_str().is_some_and(is_backup))
+        || [KEY_FILE, SYNC_FAILED].iter().any(|name| data_dir.join(name).exists())
 }
 
 fn word_at(file: &File, offset: u64) -> io::Result<u32> {
@@ -116,8 +124,9 @@ fn apart(path: &Path, why: &str) -> StoreError {
     let (path, lock) = (path.display(), path.with_file_name(LOCK));
     let lock = lock.display();
     StoreError::Failed(format!(
-        "{path}: {why}. Put back the files that belong together, or replace them by a backup (petstore restore --force). If \
-         another program has opened and closed the database since, write `{UNCHECKED}` into {lock}"
+        "{path}: {why}. Put back the files that belong together, petstore.lock among them, or replace them by a backup \
+         (petstore restore --force). If another program has opened and closed the database since, write `{UNCHECKED}` into \
+         {lock}"
     ))
 }
 
@@ -132,20 +141,42 @@ fn read(lock: &Path) -> Result<String> {
 /// opened.
 pub fn allow_new_log(lock: &File, data_dir: &Path) -> Result<()> {
     let path = data_dir.join(LOCK);
-    match Record::parse(&read(&path)?, &path)? {
-        Some(record) if !has_content(&beside(&data_dir.join(FILE), "-wal")) => {
+    match read_record(lock, &path)? {
+        Some(record) if record.log == Log::Empty && !has_content(&beside(&data_dir.join(FILE), "-wal")) => {
             write(lock, Record { log: Log::Any, ..record }).map_err(unavailable(&path))
         }
         _ => Ok(()),
     }
 }
 
+/// Fails unless the open database is the one that was checked.
+pub fn check_opened(lock: &File, data_dir: &Path, conn: &Connection) -> Result<()> {
+    let path = data_dir.join(LOCK);
+    match read_record(lock, &path)? {
+        Some(record) if !record.numbers.contains(&number(conn)?) => {
+            Err(apart(&data_dir.join(FILE), "it was replaced while it was opened"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Records a file that has everything, and is of no generation yet: see [`without_number`].
+pub fn record_restored(lock: &File) -> io::Result<()> {
+    write(lock, Record { numbers: [0; 2], log: Log::Empty, end: LogEnd::default() })
+}
+
+/// Takes the number from a copy, so that it is not mistaken for the file that it was copied from.
+pub fn without_number(copy: &Connection) -> Result<()> {
+    Ok(copy.pragma_update(None, "user_version", 0)?)
+}
+
 impl Generations {
-    /// Takes over the record of a data directory. `None` if processes of an earlier version, which keep no record, have the
-    /// database open.
-    pub fn open(data_dir: &Path, was_alone: bool) -> Result<Option<Self>> {
-        let lock = File::options().read(true).write(true).open(data_dir.join(LOCK)).map_err(unavailable(data_dir))?;
-        let generations = Self { lock, data_dir: data_dir.to_owned(), was_alone };
+    /// Takes over the record of a data directory, in its lock file. `None` if processes of an earlier version, which keep no
+    /// record, have the database open.
+    pub fn open(lock: &File, data_dir: &Path, was_alone: bool) -> Result<Option<Self>> {
+        // The same open file, because another one may have taken its name.
+        let lock = lock.try_clone().map_err(unavailable(&data_dir.join(LOCK)))?;
+        let generations = Self { lock, log: None, data_dir: data_dir.to_owned(), was_alone };
         Ok((was_alone || generations.record()?.is_some()).then_some(generations))
     }
 
@@ -161,19 +192,29 @@ impl Generations {
         Ok(self.record()?.map(|record| record.numbers).filter(|numbers| numbers.contains(&number)))
     }
 
-    /// Returns the salt of the last log that is known, or 0.
-    fn last_salt(&self) -> Result<u32> {
-        Ok(self.record()?.map_or(0, |record| record.salt))
+    /// Returns the last commit that is known.
+    fn last_end(&self) -> Result<LogEnd> {
+        Ok(self.record()?.map_or_else(LogEnd::default, |record| record.end))
     }
 
-    /// Allows any log. Remembers the salt of the log, if it has a commit.
+    /// Allows any log. Remembers the last commit of the log, if it has one.
     fn allow_log_of(&self, numbers: [u32; 2], end: LogEnd) -> Result<()> {
-        let salt = if end.frames > 0 { end.salts[0] } else { self.last_salt()? };
-        self.write(Record { numbers, mark: 0, salt, log: Log::Any })
+        let end = if end.frames > 0 { end } else { self.last_end()? };
+        self.write(Record { numbers, log: Log::Any, end })
     }
 
-    /// Writes the first record of a folder.
-    pub fn begin(&self, conn: &Connection) -> Result<()> {
+    /// Returns the last commit that is recorded, if it is one of the log. Called in a transaction that can write.
+    pub fn recorded(&self, index: &WalIndex) -> Result<Option<LogEnd>> {
+        let is_of_log = |record: &Record| {
+            record.log == Log::Known && record.end.frames > 0 && record.end.salts == index.log_end().salts
+        };
+        Ok(self.record()?.filter(is_of_log).map(|record| record.end))
+    }
+
+    /// Opens the log, and writes the first record of a folder.
+    pub fn begin(&mut self, conn: &Connection) -> Result<()> {
+        let log = beside(&self.data_dir.join(FILE), "-wal");
+        self.log = Some(File::open(&log).map_err(unavailable(&log))?);
         if self.record()?.is_some() { Ok(()) } else { self.allow_any_log(conn) }
     }
 
@@ -199,50 +240,52 @@ impl Generations {
         Ok(recorded.unwrap_or([number; 2]))
     }
 
-    /// Commits a new mark. Called in a transaction that can write. A kill or a power loss during the commit may leave the old
-    /// mark or the new one, so the record, which is written before, allows both.
-    pub fn mark(&self, conn: &Connection, numbers: [u32; 2], index: &WalIndex) -> Result<()> {
+    /// Begins a log, if it is empty, with a commit that changes nothing else. Called in a transaction that can write.
+    pub fn begin_log(&self, conn: &Connection, numbers: [u32; 2], index: &WalIndex) -> Result<()> {
         self.allow_log_of(numbers, index.log_end())?;
         conn.pragma_update(None, "application_id", new_number(conn)?.cast_signed())?;
         Ok(conn.execute_batch("COMMIT")?)
     }
 
-    /// Records the file and the log. Called in a transaction that can write, after the mark was committed. Returns the salt of the
-    /// log. `None` if another process has started a later generation or emptied the log, so that any is allowed.
-    pub fn record_log(&self, conn: &Connection, numbers: [u32; 2], index: &WalIndex) -> Result<Option<u32>> {
-        let LogEnd { frames, salts: [salt, _], .. } = index.log_end();
-        if frames == 0 || !numbers.contains(&number(conn)?) {
+    /// Records the file and the log, and returns its last commit. Called in a transaction that can write. `None` if another process
+    /// has started a later generation or emptied the log, so that any is allowed.
+    pub fn record_log(&self, conn: &Connection, numbers: [u32; 2], index: &WalIndex) -> Result<Option<LogEnd>> {
+        let end = index.log_end();
+        if end.frames == 0 || !numbers.contains(&number(conn)?) {
             return Ok(None);
         }
-        self.write(Record { numbers, mark: header_word(conn, "application_id")?, salt, log: Log::Known })?;
-        Ok(Some(salt))
+        // Another program may not sync its commits.
+        let synced = self.log.as_ref().map_or(Ok(()), File::sync_data);
+        synced.map_err(|error| StoreError::SyncFailed(format!("{FILE}-wal: {error}")))?;
+        self.write(Record { numbers, log: Log::Known, end })?;
+        Ok(Some(end))
     }
 
     /// Records that the file has everything. Called in a transaction that can write, while the log is empty.
     pub fn record_empty(&self, conn: &Connection, index: &WalIndex) -> Result<()> {
-        let (numbers, salt) = (self.numbers(conn, index)?, self.last_salt()?);
+        let (numbers, end) = (self.numbers(conn, index)?, self.last_end()?);
         // What a failed commit has left may not have been truncated.
         let has_rest = has_content(&beside(&self.data_dir.join(FILE), "-wal"));
-        let log = if has_rest { Log::Any } else { Log::Empty };
-        self.write(Record { numbers, mark: header_word(conn, "application_id")?, salt, log })
+        self.write(Record { numbers, log: if has_rest { Log::Any } else { Log::Empty }, end })
     }
 
     /// Keeps every process from starting until the log has the last commit of this one. Called once files were taken away.
     pub fn require_commits(&self, index: &WalIndex) -> Result<()> {
         let (end, record) = (index.log_end(), self.record()?);
         let Some(record) = record.filter(|_| end.frames > 0) else { return Ok(()) };
-        let record = Record { log: Log::Until(end), ..record };
+        let record = Record { log: Log::Until, end, ..record };
         self.write(record)?;
-        // The lock file may have been replaced.
+        // The lock file may have been replaced, but another store's keeps its record.
         let path = self.data_dir.join(LOCK);
-        own_file(&path).and_then(|lock| write(&lock, record)).map_err(unavailable(&path))
+        let lock = own_file(&path).map_err(unavailable(&path))?;
+        match read_record(&lock, &path)? {
+            Some(other) if !other.numbers.iter().any(|number| record.numbers.contains(number)) => Ok(()),
+            _ => write(&lock, record).map_err(unavailable(&path)),
+        }
     }
 
     fn record(&self) -> Result<Option<Record>> {
-        let path = self.data_dir.join(LOCK);
-        let mut content = [0; SIZE];
-        let length = self.lock.read_at(&mut content, 0).map_err(unavailable(&path))?;
-        Record::parse(&String::from_utf8_lossy(&content[..length]), &path)
+        read_record(&self.lock, &self.data_dir.join(LOCK))
     }
 
     fn write(&self, record: Record) -> Result<()> {
@@ -259,17 +302,22 @@ pub fn allow_any(lock: &File) -> io::Result<()> {
     write_line(lock, UNCHECKED)
 }
 
+fn read_record(lock: &File, path: &Path) -> Result<Option<Record>> {
+    let mut content = [0; SIZE];
+    let length = lock.read_at(&mut content, 0).map_err(unavailable(path))?;
+    Record::parse(&String::from_utf8_lossy(&content[..length]), path)
+}
+
 fn write(lock: &File, record: Record) -> io::Result<()> {
-    let [old, new] = record.numbers;
+    let ([old, new], LogEnd { frames, salts, checksum }) = (record.numbers, record.end);
     let log = match record.log {
-        Log::Any => "any".to_owned(),
-        Log::Empty => "empty".to_owned(),
-        Log::Known => "known".to_owned(),
-        Log::Until(LogEnd { frames, salts, checksum }) => {
-            format!("until {frames:08x} {:08x} {:08x} {:08x} {:08x}", salts[0], salts[1], checksum[0], checksum[1])
-        }
+        Log::Any => "any",
+        Log::Empty => "empty",
+        Log::Known => "known",
+        Log::Until => "until",
     };
-    write_line(lock, &format!("file {old:08x} {new:08x} mark {:08x} salt {:08x} log {log}", record.mark, record.salt))
+    let end = format!("{frames:08x} {:08x} {:08x} {:08x} {:08x}", salts[0], salts[1], checksum[0], checksum[1]);
+    write_line(lock, &format!("file {old:08x} {new:08x} log {log} {end}"))
 }
 
 fn write_line(lock: &File, line: &str) -> io::Result<()> {
@@ -283,11 +331,7 @@ fn new_number(conn: &Connection) -> Result<u32> {
 }
 
 fn number(conn: &Connection) -> Result<u32> {
-    header_word(conn, "user_version")
-}
-
-fn header_word(conn: &Connection, pragma: &str) -> Result<u32> {
-    Ok(conn.pragma_query_value(None, pragma, |row| row.get::<_, i32>(0))?.cast_unsigned())
+    Ok(conn.pragma_query_value(None, "user_version", |row| row.get::<_, i32>(0))?.cast_unsigned())
 }
 
 impl Record {
@@ -300,21 +344,30 @@ impl Record {
         Self::of_words(&words).map(Some).ok_or_else(|| apart(lock, "its content is damaged"))
     }
 
+    /// Also parses the earlier forms, which had `mark` and `salt` before `log`, and knew the salt instead of the last commit.
     fn of_words(words: &[&str]) -> Option<Self> {
         let hex = |word: &str| u32::from_str_radix(word, 16).ok();
-        let &["file", old, new, "mark", mark, "salt", salt, "log", ref log @ ..] = words else { return None };
-        let log = match *log {
-            ["any"] => Log::Any,
-            ["empty"] => Log::Empty,
-            ["known"] => Log::Known,
-            ["until", frames, first, second, checksum, rest] => Log::Until(LogEnd {
-                frames: hex(frames)?,
-                salts: [hex(first)?, hex(second)?],
-                checksum: [hex(checksum)?, hex(rest)?],
-            }),
+        let &["file", old, new, ref rest @ ..] = words else { return None };
+        let rest = if let ["mark", _, rest @ ..] = rest { rest } else { rest };
+        let (salt, rest) = if let ["salt", salt, rest @ ..] = rest { (*salt, rest) } else { ("0", rest) };
+        let of_salt = |salt: &str| Some(LogEnd { salts: [hex(salt)?, 0], ..LogEnd::default() });
+        let (log, end) = match rest {
+            ["log", "salt", salt] => ("known", of_salt(salt)?),
+            ["log", log] => (*log, of_salt(salt)?),
+            ["log", log, frames, first, second, checksum, last] => {
+                let (salts, checksum) = ([hex(first)?, hex(second)?], [hex(checksum)?, hex(last)?]);
+                (*log, LogEnd { frames: hex(frames)?, salts, checksum })
+            }
             _ => return None,
         };
-        Some(Self { numbers: [hex(old)?, hex(new)?], mark: hex(mark)?, salt: hex(salt)?, log })
+        let log = match log {
+            "any" => Log::Any,
+            "empty" => Log::Empty,
+            "known" => Log::Known,
+            "until" => Log::Until,
+            _ => return None,
+        };
+        Some(Self { numbers: [hex(old)?, hex(new)?], log, end })
     }
 
     /// Fails unless the log belongs to the record.
@@ -324,21 +377,51 @@ impl Record {
             opened => Some(opened.map_err(unavailable(path))?),
         };
         let word = |offset| log.as_ref().and_then(|log| word_at(log, offset).ok());
-        let has_salt = word(16).is_some_and(|found| found.wrapping_sub(self.salt) <= 1);
-        let belongs = match self.log {
-            Log::Any => true,
-            Log::Empty => has_salt || !has_content(path),
-            Log::Known => has_salt,
-            Log::Until(end) => word(8).is_some_and(|page_size| {
-                let last = LOG_HEADER + u64::from(end.frames - 1) * (FRAME_HEADER + u64::from(page_size));
+        let (end, salt) = (self.end, word(16));
+        let has_end = match end.frames.checked_sub(1) {
+            None => salt == Some(end.salts[0]),
+            Some(before) => word(8).is_some_and(|page_size| {
+                let last = LOG_HEADER + u64::from(before) * (FRAME_HEADER + u64::from(page_size));
                 let words = [8, 12, 16, 20].map(|offset| word(last + offset));
                 words == [end.salts[0], end.salts[1], end.checksum[0], end.checksum[1]].map(Some)
             }),
+        };
+        let has_restarted = salt == Some(end.salts[0].wrapping_add(1));
+        let belongs = match self.log {
+            Log::Any => true,
+            Log::Empty => has_end || has_restarted || !has_content(path),
+            Log::Known => has_end || has_restarted,
+            Log::Until => has_end,
         };
         match belongs {
             true => Ok(()),
             false if log.is_none() => Err(gone(path)),
             false => Err(apart(path, "it does not continue petstore.db, or lacks its last commits")),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn earlier_forms_of_the_record_are_read() {
+        let of_salt = |salt| LogEnd { salts: [salt, 0], ..LogEnd::default() };
+        let end = LogEnd { frames: 2, salts: [3, 4], checksum: [5, 6] };
+        for (line, log, expected) in [
+            ("file 1 f log any 0 0 0 0 0", Log::Any, LogEnd::default()),
+            ("file 1 f log known 2 3 4 5 6", Log::Known, end),
+            ("file 1 f mark 7 log salt 8", Log::Known, of_salt(8)),
+            ("file 1 f mark 7 log empty", Log::Empty, of_salt(0)),
+            ("file 1 f mark 7 salt 8 log known", Log::Known, of_salt(8)),
+            ("file 1 f mark 7 salt 8 log until 2 3 4 5 6", Log::Until, end),
+        ] {
+            let record = Record::parse(line, Path::new("petstore.lock")).unwrap().unwrap();
+            assert_eq!(record, Record { numbers: [1, 15], log, end: expected }, "{line}");
+        }
+        assert_eq!(Record::parse(UNCHECKED, Path::new("petstore.lock")).unwrap(), None);
+        assert!(Record::parse("file 1 f log known", Path::new("petstore.lock")).is_ok());
+        assert!(Record::parse("file 1 f log other", Path::new("petstore.lock")).is_err());
     }
 }

@@ -2,11 +2,16 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use super::data_dir::{FILE, LOCK, SYNC_FAILED, missing, own_file, refuse_link, refuse_special_file, unavailable};
+use super::data_dir::{
+    FILE, LOCK, SYNC_FAILED, beside, has_content, identity, missing, own_file, refuse_link, refuse_special_file,
+    unavailable,
+};
+use super::files::Files;
 use super::{atomic_file, generation};
 use crate::store::{Result, StoreError};
 
@@ -22,6 +27,8 @@ pub struct Locks {
     pub in_use: File,
     /// True if no other process had the database open.
     pub is_alone: bool,
+    /// The files that were checked.
+    pub checked: Files,
 }
 
 /// Waits until this process may open the database, and removes unfinished files of killed processes.
@@ -31,6 +38,7 @@ pub fn lock(data_dir: &Path) -> Result<Option<Locks>> {
     let file = data_dir.join(FILE);
     refuse_link(&file)?;
     refuse_special_file(&file)?;
+    refuse_special_file(&data_dir.join(LOCK))?;
     let opening = match lock_file(data_dir) {
         Err(error) if error.kind() == ErrorKind::ReadOnlyFilesystem && file.exists() => return Ok(None),
         locked => locked.map_err(unavailable(data_dir))?,
@@ -51,12 +59,23 @@ pub fn lock(data_dir: &Path) -> Result<Option<Locks>> {
     }
     in_use.lock_shared().map_err(unavailable(data_dir))?;
     atomic_file::sweep(data_dir).map_err(unavailable(data_dir))?;
+    let checked = Files::with_content(&file)?;
+    let is_locked = opening.metadata().map_err(unavailable(data_dir))?;
+    if identity(&data_dir.join(LOCK)).ok() != Some((is_locked.dev(), is_locked.ino())) {
+        return Err(StoreError::Unavailable(format!("{} was replaced while it was opened", data_dir.display())));
+    }
     check_files(data_dir, is_alone)?;
+    // SQLite would make another index, in which neither process sees the locks and commits of the other.
+    let index = beside(&file, "-shm");
+    if !is_alone && has_content(&file) && !index.exists() {
+        let why = "was removed while other processes use the database: they must end first";
+        return Err(StoreError::Unavailable(format!("{} {why}", index.display())));
+    }
     // Otherwise, a running process has allowed or recorded its log.
     if is_alone {
         generation::allow_new_log(&opening, data_dir)?;
     }
-    Ok(Some(Locks { opening, in_use, is_alone }))
+    Ok(Some(Locks { opening, in_use, is_alone, checked }))
 }
 
 /// Fails unless the files of a data directory belong together. Another process may be changing them just now.

@@ -18,7 +18,7 @@ use super::wal::{LOCK_POLL, Wal};
 use crate::store::sqlite::Options;
 use crate::store::sqlite::disk::files::Files;
 use crate::store::sqlite::disk::generation::Generations;
-use crate::store::sqlite::disk::wal_index::WalIndex;
+use crate::store::sqlite::disk::wal_index::{LogEnd, WalIndex};
 use crate::store::sqlite::history::Effect;
 use crate::store::sqlite::readers::Readers;
 use crate::store::{Result, StoreError};
@@ -41,8 +41,10 @@ pub struct Writer {
     files: Arc<Files>,
     /// `None` if the store is not durable, or if processes of an earlier version use it, too.
     generations: Option<Arc<Generations>>,
-    /// The salt of the log that this process has recorded.
-    recorded: Option<u32>,
+    /// The last commit that is recorded, if it is one of the log.
+    recorded: Option<LogEnd>,
+    /// When the record was last read: another process that is killed may have left an outdated one.
+    record_read: Instant,
     wal: Wal,
     busy_timeout: Duration,
     /// The end of the last wait for another process, or of the last pause.
@@ -61,8 +63,8 @@ impl Writer {
         let (writes, queue) = WriteQueue::new(options.queue);
         let wal = Wal::new(wal_index, Arc::clone(&readers), options);
         let busy_timeout = options.busy_timeout;
-        let turn_began = Instant::now();
-        let writer = Self { queue, readers, files, generations, recorded: None, wal, busy_timeout, turn_began };
+        let (turn_began, record_read, recorded) = (Instant::now(), Instant::now(), None);
+        let writer = Self { queue, readers, files, generations, recorded, record_read, wal, busy_timeout, turn_began };
         (writes, writer)
     }
 
@@ -141,9 +143,7 @@ impl Writer {
         if let Some(why) = fatal {
             return Err(why);
         }
-        if self.wal.checkpoint_if_due(conn).inspect_err(|_| self.files.mark_failed_sync())? {
-            self.mark_if_incomplete(conn)?;
-        }
+        self.wal.checkpoint_if_due(conn).inspect_err(|_| self.files.mark_failed_sync())?;
         if stop { self.stop(conn) } else { Ok(ControlFlow::Continue(())) }
     }
 
@@ -222,23 +222,19 @@ impl Writer {
         Ok(conn.execute("BEGIN IMMEDIATE", []).map(drop)?)
     }
 
-    /// Marks a checkpoint that readers have kept from writing everything back.
-    fn mark_if_incomplete(&mut self, conn: &WriteConnection<'_>) -> std::result::Result<(), String> {
-        match self.generations.clone() {
-            Some(generations) if !self.wal.index().is_written_back() && self.begin(conn).is_ok() => {
-                self.in_own_transaction(conn, |writer, conn| writer.mark(conn, &generations))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Records the log before another program may write to it.
+    /// Records the log and its last commit before another program may write to it.
     fn record_log_if_idle(&mut self, conn: &WriteConnection<'_>) -> std::result::Result<(), String> {
+        let Some(generations) = self.generations.clone() else { return Ok(()) };
+        let end = self.wal.index().log_end();
+        let recorded = generations.recorded(self.wal.index()).map_err(|error| error.to_string())?;
         // One attempt, because a write may come meanwhile.
-        if self.generations.is_none() || self.is_recorded() || conn.execute_batch("BEGIN IMMEDIATE").is_err() {
+        if recorded == Some(end) || conn.execute_batch("BEGIN IMMEDIATE").is_err() {
             return Ok(());
         }
-        self.in_own_transaction(conn, Self::start_generation)
+        self.in_own_transaction(conn, |writer, conn| match recorded {
+            None => writer.start_generation(conn),
+            Some(_) => writer.record_log(conn, &generations),
+        })
     }
 
     /// Runs `work`, which need not succeed, and ends the transaction. An error is fatal to the process.
@@ -266,22 +262,23 @@ impl Writer {
         }
     }
 
-    /// Returns whether this process has recorded the log. Not if another program or process has restarted it.
-    fn is_recorded(&self) -> bool {
-        self.recorded.is_some() && self.recorded == Some(self.wal.index().log_end().salts[0])
-    }
-
     /// Starts a generation if the log may restart with it, and records a log that another program or process has begun. Called in
     /// a transaction that can write, and ends in another one.
     fn start_generation(&mut self, conn: &WriteConnection<'_>) -> Result<()> {
-        let is_written_back = self.wal.index().is_written_back();
-        let Some(generations) = self.generations.clone().filter(|_| is_written_back || !self.is_recorded()) else {
-            return Ok(());
-        };
-        if is_written_back {
+        let Some(generations) = self.generations.clone() else { return Ok(()) };
+        let is_of_log = |recorded: LogEnd| recorded.salts == self.wal.index().log_end().salts;
+        if !self.recorded.is_some_and(is_of_log) || self.record_read.elapsed() >= HOUSEKEEPING {
+            // Perhaps another process has recorded the log.
+            self.recorded = generations.recorded(self.wal.index())?;
+            self.record_read = Instant::now();
+            if self.recorded.is_some() {
+                self.record_log(conn, &generations)?;
+            }
+        }
+        if self.wal.index().is_written_back() {
             self.write_number_back(conn, &generations, "PRAGMA wal_checkpoint(RESTART)")?;
         }
-        self.mark(conn, &generations)
+        if self.recorded.is_none() { self.begin_log(conn, &generations) } else { Ok(()) }
     }
 
     /// Leaves a file that has everything and an empty log, unless other processes use them. Called like `start_generation`.
@@ -291,7 +288,7 @@ impl Writer {
         }
         match self.wal.is_empty() {
             true => generations.record_empty(conn, self.wal.index()),
-            false => self.mark(conn, generations),
+            false => self.begin_log(conn, generations),
         }
     }
 
@@ -307,12 +304,18 @@ impl Writer {
         self.begin(conn)
     }
 
-    /// Marks the log and records it. Called in a transaction that can write, and ends in another one.
-    fn mark(&mut self, conn: &WriteConnection<'_>, generations: &Generations) -> Result<()> {
+    /// Begins the log and records it. Called in a transaction that can write, and ends in another one.
+    fn begin_log(&mut self, conn: &WriteConnection<'_>, generations: &Generations) -> Result<()> {
         let numbers = generations.numbers(conn, self.wal.index())?;
-        self.recorded = None;
-        generations.mark(conn, numbers, self.wal.index())?;
+        generations.begin_log(conn, numbers, self.wal.index())?;
         self.begin(conn)?;
+        self.recorded = generations.record_log(conn, numbers, self.wal.index())?;
+        Ok(())
+    }
+
+    /// Records the last commit of a log that is recorded. Called in a transaction that can write.
+    fn record_log(&mut self, conn: &WriteConnection<'_>, generations: &Generations) -> Result<()> {
+        let numbers = generations.numbers(conn, self.wal.index())?;
         self.recorded = generations.record_log(conn, numbers, self.wal.index())?;
         Ok(())
     }
