@@ -261,6 +261,13 @@ impl Generations {
         Ok(Some(end))
     }
 
+    /// Records the last commit of a log that is recorded. Not synced, because the record before it is right, too.
+    pub fn renew_record(&self, end: LogEnd) -> Result<()> {
+        let path = self.data_dir.join(LOCK);
+        let Some(record) = self.record()?.filter(|record| record.log == Log::Known) else { return Ok(()) };
+        put_line(&self.lock, &line(Record { end, ..record })).map_err(unavailable(&path))
+    }
+
     /// Records that the file has everything. Called in a transaction that can write, while the log is empty.
     pub fn record_empty(&self, conn: &Connection, index: &WalIndex) -> Result<()> {
         let (numbers, end) = (self.numbers(conn, index)?, self.last_end()?);
@@ -309,6 +316,10 @@ fn read_record(lock: &File, path: &Path) -> Result<Option<Record>> {
 }
 
 fn write(lock: &File, record: Record) -> io::Result<()> {
+    write_line(lock, &line(record))
+}
+
+fn line(record: Record) -> String {
     let ([old, new], LogEnd { frames, salts, checksum }) = (record.numbers, record.end);
     let log = match record.log {
         Log::Any => "any",
@@ -317,12 +328,16 @@ fn write(lock: &File, record: Record) -> io::Result<()> {
         Log::Until => "until",
     };
     let end = format!("{frames:08x} {:08x} {:08x} {:08x} {:08x}", salts[0], salts[1], checksum[0], checksum[1]);
-    write_line(lock, &format!("file {old:08x} {new:08x} log {log} {end}"))
+    format!("file {old:08x} {new:08x} log {log} {end}")
 }
 
 fn write_line(lock: &File, line: &str) -> io::Result<()> {
-    lock.write_all_at(format!("{line:<width$}\n", width = SIZE - 1).as_bytes(), 0)?;
+    put_line(lock, line)?;
     lock.sync_data()
+}
+
+fn put_line(lock: &File, line: &str) -> io::Result<()> {
+    lock.write_all_at(format!("{line:<width$}\n", width = SIZE - 1).as_bytes(), 0)
 }
 
 /// Returns a random number that is not 0, which databases of earlier versions have.

@@ -226,6 +226,11 @@ impl Writer {
     fn record_log_if_idle(&mut self, conn: &WriteConnection<'_>) -> std::result::Result<(), String> {
         let Some(generations) = self.generations.clone() else { return Ok(()) };
         let end = self.wal.index().log_end();
+        let is_of_log = |recorded: LogEnd| recorded.salts == end.salts;
+        if self.recorded.is_some_and(is_of_log) && self.record_read.elapsed() < HOUSEKEEPING {
+            return Ok(());
+        }
+        self.record_read = Instant::now();
         let recorded = generations.recorded(self.wal.index()).map_err(|error| error.to_string())?;
         // One attempt, because a write may come meanwhile.
         if recorded == Some(end) || conn.execute_batch("BEGIN IMMEDIATE").is_err() {
@@ -233,7 +238,7 @@ impl Writer {
         }
         self.in_own_transaction(conn, |writer, conn| match recorded {
             None => writer.start_generation(conn),
-            Some(_) => writer.record_log(conn, &generations),
+            Some(_) => writer.renew_record(&generations),
         })
     }
 
@@ -272,7 +277,7 @@ impl Writer {
             self.recorded = generations.recorded(self.wal.index())?;
             self.record_read = Instant::now();
             if self.recorded.is_some() {
-                self.record_log(conn, &generations)?;
+                self.renew_record(&generations)?;
             }
         }
         if self.wal.index().is_written_back() {
@@ -314,9 +319,10 @@ impl Writer {
     }
 
     /// Records the last commit of a log that is recorded. Called in a transaction that can write.
-    fn record_log(&mut self, conn: &WriteConnection<'_>, generations: &Generations) -> Result<()> {
-        let numbers = generations.numbers(conn, self.wal.index())?;
-        self.recorded = generations.record_log(conn, numbers, self.wal.index())?;
+    fn renew_record(&mut self, generations: &Generations) -> Result<()> {
+        let end = self.wal.index().log_end();
+        generations.renew_record(end)?;
+        self.recorded = Some(end);
         Ok(())
     }
 
