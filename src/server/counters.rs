@@ -1,15 +1,15 @@
 //! Counters of a listener's connections.
 
-use crate::telemetry::metrics::{Counter, Exposition, Gauge, One};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// The connections of one listener.
+/// Counts the connections of one listener.
 #[derive(Debug, Default)]
 pub struct Connections {
-    open: Gauge,
-    accepted: Counter,
-    refused: Counter,
-    expired: [Counter; 4],
-    malformed: Counter,
+    accepted: AtomicU64,
+    closed: AtomicU64,
+    refused: AtomicU64,
+    expired: [AtomicU64; 4],
+    malformed: AtomicU64,
 }
 
 /// The reason for closing a connection at a deadline.
@@ -21,57 +21,57 @@ pub enum Expired {
     Answer,
 }
 
-impl Expired {
-    const ALL: [(Self, &str); 4] =
-        [(Self::Handshake, "handshake"), (Self::Head, "head"), (Self::Idle, "idle"), (Self::Answer, "answer")];
-}
+/// An accepted connection, until it is dropped.
+pub struct Open<'c>(&'c Connections);
 
 impl Connections {
-    /// Counts an accepted connection, which is open until the returned guard is dropped.
-    pub fn accept(&self) -> One<'_> {
-        self.accepted.increment();
-        self.open.one()
+    /// Returns the number of open connections.
+    pub fn open(&self) -> u64 {
+        // In this order, because a connection may close meanwhile.
+        let closed = self.closed.load(Relaxed);
+        self.accepted().saturating_sub(closed)
     }
 
-    pub fn refuse(&self) {
-        self.refused.increment();
+    /// Returns the number of accepted connections.
+    pub fn accepted(&self) -> u64 {
+        self.accepted.load(Relaxed)
     }
 
-    pub fn expire(&self, what: Expired) {
-        self.expired[what as usize].increment();
+    /// Returns the number of connections that were rejected because all were taken.
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Relaxed)
     }
 
-    pub fn reject_malformed(&self) {
-        self.malformed.increment();
+    /// Returns the number of connections that were closed at a deadline.
+    pub fn expired(&self, what: Expired) -> u64 {
+        self.expired[what as usize].load(Relaxed)
     }
 
-    /// Writes the counters of all listeners, each with its name.
-    pub fn write(listeners: &[(&str, &Self)], out: &mut Exposition) {
-        let each = || listeners.iter().map(|(name, connections)| (("listener", *name), *connections));
-        let mut open = out.gauge("petstore_connections_open", "Open connections.");
-        for (listener, connections) in each() {
-            open.sample(&[listener], connections.open.get());
-        }
-        let mut accepted = out.counter("petstore_connections_accepted_total", "Accepted connections.");
-        for (listener, connections) in each() {
-            accepted.sample(&[listener], connections.accepted.get());
-        }
-        let why = "Connections rejected because the connection limit was reached.";
-        let mut refused = out.counter("petstore_connections_refused_total", why);
-        for (listener, connections) in each() {
-            refused.sample(&[listener], connections.refused.get());
-        }
-        let why = "Connections closed at a deadline, by what exceeded it.";
-        let mut expired = out.counter("petstore_connections_expired_total", why);
-        for (listener, connections) in each() {
-            for (reason, name) in Expired::ALL {
-                expired.sample(&[listener, ("reason", name)], connections.expired[reason as usize].get());
-            }
-        }
-        let why = "Requests that are not valid HTTP or whose head is too large. They are not logged.";
-        let mut malformed = out.counter("petstore_http_requests_malformed_total", why);
-        for (listener, connections) in each() {
-            malformed.sample(&[listener], connections.malformed.get());
-        }
+    /// Returns the number of requests that are not valid HTTP or whose head is too large. No service sees them.
+    pub fn malformed(&self) -> u64 {
+        self.malformed.load(Relaxed)
+    }
+
+    pub(super) fn accept(&self) -> Open<'_> {
+        self.accepted.fetch_add(1, Relaxed);
+        Open(self)
+    }
+
+    pub(super) fn refuse(&self) {
+        self.refused.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn expire(&self, what: Expired) {
+        self.expired[what as usize].fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn reject_malformed(&self) {
+        self.malformed.fetch_add(1, Relaxed);
+    }
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.0.closed.fetch_add(1, Relaxed);
     }
 }

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use super::per_minute::Requests;
 use crate::api::listener::Listener;
 use crate::api::operations::Operation;
-use crate::server::Connections;
+use crate::server::{Connections, Expired};
 use crate::telemetry::Sampler;
 use crate::telemetry::metrics::{Counter, Exposition, Gauge, Histogram, One};
 
@@ -26,6 +26,14 @@ const METHODS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OP
 const STATUSES: [u16; 24] = [
     200, 201, 202, 204, 303, 304, 307, 400, 401, 403, 404, 405, 408, 409, 410, 413, 415, 422, 429, 444, 500, 502, 503,
     504,
+];
+
+/// What exceeded its deadline.
+const EXPIRED: [(&str, Expired); 4] = [
+    ("handshake", Expired::Handshake),
+    ("head", Expired::Head),
+    ("idle", Expired::Idle),
+    ("answer", Expired::Answer),
 ];
 
 /// Counters of the requests of all listeners, and of the connections of each.
@@ -170,8 +178,41 @@ impl Traffic {
         )
         .sample(&[], self.abandoned.get());
 
-        let connections = Listener::ALL.map(|listener| (listener.as_str(), self.connections(listener)));
-        Connections::write(&connections, out);
+        self.write_connections(out);
+    }
+
+    fn write_connections(&self, out: &mut Exposition) {
+        let listeners = Listener::ALL.map(|listener| (("listener", listener.as_str()), self.connections(listener)));
+        let mut open = out.gauge("petstore_connections_open", "Open connections.");
+        for (listener, connections) in listeners {
+            open.sample(&[listener], connections.open());
+        }
+        let counters: [(_, _, fn(&Connections) -> u64); 3] = [
+            ("petstore_connections_accepted_total", "Accepted connections.", Connections::accepted),
+            (
+                "petstore_connections_refused_total",
+                "Connections rejected because the connection limit was reached.",
+                Connections::refused,
+            ),
+            (
+                "petstore_http_requests_malformed_total",
+                "Requests that are not valid HTTP or whose head is too large. They are not logged.",
+                Connections::malformed,
+            ),
+        ];
+        for (name, help, count) in counters {
+            let mut counter = out.counter(name, help);
+            for (listener, connections) in listeners {
+                counter.sample(&[listener], count(connections));
+            }
+        }
+        let why = "Connections closed at a deadline, by what exceeded it.";
+        let mut expired = out.counter("petstore_connections_expired_total", why);
+        for (listener, connections) in listeners {
+            for (reason, what) in EXPIRED {
+                expired.sample(&[listener, ("reason", reason)], connections.expired(what));
+            }
+        }
     }
 }
 
