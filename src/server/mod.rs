@@ -6,6 +6,7 @@ mod body;
 mod connection;
 mod counters;
 mod deadlines;
+pub mod framing;
 mod limits;
 mod load_shedding;
 mod request_line;

@@ -29,12 +29,8 @@ const STATUSES: [u16; 24] = [
 ];
 
 /// What exceeded its deadline.
-const EXPIRED: [(&str, Expired); 4] = [
-    ("handshake", Expired::Handshake),
-    ("head", Expired::Head),
-    ("idle", Expired::Idle),
-    ("answer", Expired::Answer),
-];
+const EXPIRED: [(&str, Expired); 4] =
+    [("handshake", Expired::Handshake), ("head", Expired::Head), ("idle", Expired::Idle), ("answer", Expired::Answer)];
 
 /// Counters of the requests of all listeners, and of the connections of each.
 #[derive(Debug)]

@@ -20,7 +20,6 @@ use tokio::time::timeout;
 use tower::Service;
 
 use super::cors::{Cors, is_preflight};
-use super::framing;
 use super::record::{Unanswered, kept_owner};
 use super::telemetry::{RequestTelemetry, log_cause};
 use crate::api::addresses::BaseUrl;
@@ -39,6 +38,7 @@ use crate::api::request_id::{X_REQUEST_ID, new_request_id, request_id};
 use crate::api::response::{self, Sent};
 use crate::api::state::Api;
 use crate::api::unmatched::answer_other_method;
+use crate::server::framing::{self, Ambiguous};
 use crate::server::{self, Connections, NoResponse, Rejection, TimedBody};
 
 /// Limit of finding the account of a request that no operation responds to, which the account's list of requests shows.
@@ -205,9 +205,10 @@ impl ListenerService {
     }
 
     /// Decides who responds to a request.
-    fn route(&self, head: &Parts, framed: Result<(), ApiError>, target: Target) -> Route {
-        if let Err(unclear) = framed {
-            return Route::answered(unclear.answer());
+    fn route(&self, head: &Parts, framed: Result<(), Ambiguous>, target: Target) -> Route {
+        if let Err(ambiguous) = framed {
+            let error = ApiError::new(Code::InvalidValue, ambiguous.to_string());
+            return Route::answered(error.with_header("connection", "close").answer());
         }
         if let Some(cors) = &self.cors
             && is_preflight(head)

@@ -4,21 +4,34 @@
 //! If a request has both `Transfer-Encoding` and `Content-Length`, hyper removes the latter, reads chunks and closes the
 //! connection after the response. Section 6.1 allows this, and it is as safe as a rejection.
 
-use axum::body::HttpBody;
-use axum::http::header::{HOST, TRANSFER_ENCODING};
-use axum::http::request::Parts;
-use axum::http::uri::Scheme;
-use axum::http::{HeaderValue, Version};
+use http::header::{HOST, TRANSFER_ENCODING};
+use http::request::Parts;
+use http::uri::Scheme;
+use http::{HeaderValue, Version};
+use hyper::body::Body;
 
-use crate::api::error::{ApiError, Code};
-use crate::server::HasFragment;
+use super::HasFragment;
+
+/// Why a request is ambiguous. The bytes that follow it may be another request to a proxy, and part of this one to hyper, so
+/// its response must close the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Ambiguous {
+    #[error("`Host` must be given once, and name a host and perhaps a port.")]
+    Host,
+    #[error("The target must not contain a fragment (`#…`).")]
+    Fragment,
+    #[error("`Transfer-Encoding` must be `chunked`, once and alone.")]
+    TransferEncoding,
+    #[error("A target in absolute form must begin with `http://` or `https://`, a host and perhaps a port.")]
+    Target,
+}
 
 /// The characters in `uri-host [ ":" port ]` (RFC 3986, section 3.2.2).
 const IN_HOST: [bool; 256] = table(b"-._~%!$&'()*+,;=:[]");
 
 /// Rejects requests with an ambiguous host, target or body length. Replaces `Host` by the host of a target in absolute form
 /// (section 3.2.2).
-pub fn check(request: &mut Parts, body: &impl HttpBody) -> Result<(), ApiError> {
+pub fn check(request: &mut Parts, body: &impl Body) -> Result<(), Ambiguous> {
     let headers = &request.headers;
     let mut hosts = headers.get_all(HOST).iter();
     // Section 3.2: `Host` is required in HTTP/1.1, and unknown in HTTP/1.0.
@@ -28,32 +41,25 @@ pub fn check(request: &mut Parts, body: &impl HttpBody) -> Result<(), ApiError> 
         (Some(_), Some(_)) => false,
     };
     if !clear {
-        return Err(invalid("`Host` must be given once, and name a host and perhaps a port."));
+        return Err(Ambiguous::Host);
     }
     if request.extensions.get::<HasFragment>().is_some() {
-        return Err(invalid("The target must not contain a fragment (`#…`)."));
+        return Err(Ambiguous::Fragment);
     }
     if !body.is_end_stream() && headers.contains_key(TRANSFER_ENCODING) {
         let mut encodings = headers.get_all(TRANSFER_ENCODING).iter();
         let chunked = encodings.next().is_some_and(|encoding| encoding.as_bytes().eq_ignore_ascii_case(b"chunked"));
         if !chunked || encodings.next().is_some() {
-            return Err(invalid("`Transfer-Encoding` must be `chunked`, once and alone."));
+            return Err(Ambiguous::TransferEncoding);
         }
     }
     // Section 3.2.2 requires servers to accept targets in absolute form, which has a scheme.
     let Some(scheme) = request.uri.scheme() else { return Ok(()) };
     let authority = request.uri.authority().filter(|_| *scheme == Scheme::HTTP || *scheme == Scheme::HTTPS);
-    let host =
-        authority.and_then(|it| HeaderValue::from_str(it.as_str()).ok()).filter(names_a_host).ok_or_else(|| {
-            invalid("A target in absolute form must begin with `http://` or `https://`, a host and perhaps a port.")
-        })?;
+    let host = authority.and_then(|it| HeaderValue::from_str(it.as_str()).ok()).filter(names_a_host);
+    let host = host.ok_or(Ambiguous::Target)?;
     request.headers.insert(HOST, host);
     Ok(())
-}
-
-fn invalid(message: &'static str) -> ApiError {
-    // The bytes that follow may be another request to a proxy, but part of this one to us.
-    ApiError::new(Code::InvalidValue, message).with_header("connection", "close")
 }
 
 /// Returns whether all characters are allowed in a host with an optional port. The host may be empty.
@@ -79,16 +85,16 @@ const fn table(others: &[u8]) -> [bool; 256] {
 
 #[cfg(test)]
 mod tests {
-    use axum::body::Body;
-    use axum::http::Request;
+    use http::Request;
+    use http_body_util::Full;
 
     use super::*;
 
-    fn checked(version: Version, headers: &[(&str, &str)], body: &'static str) -> Result<(), ApiError> {
+    fn checked(version: Version, headers: &[(&str, &str)], body: &'static str) -> Result<(), Ambiguous> {
         let request = Request::builder().version(version);
         let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
         let (mut head, ()) = request.body(()).unwrap().into_parts();
-        check(&mut head, &if body.is_empty() { Body::empty() } else { Body::from(body) })
+        check(&mut head, &Full::new(body.as_bytes()))
     }
 
     #[test]
@@ -112,7 +118,7 @@ mod tests {
     fn only_http_targets_are_accepted() {
         let target = |uri: &str| {
             let (mut head, ()) = Request::builder().uri(uri).header("host", "a").body(()).unwrap().into_parts();
-            check(&mut head, &Body::empty()).ok().map(|()| head.headers[HOST].to_str().unwrap().to_owned())
+            check(&mut head, &Full::new(&b""[..])).ok().map(|()| head.headers[HOST].to_str().unwrap().to_owned())
         };
         for uri in ["/livez", "*", "http://a/livez", "HTTPS://a/livez"] {
             assert_eq!(target(uri).as_deref(), Some("a"), "{uri}");
