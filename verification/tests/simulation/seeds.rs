@@ -62,6 +62,8 @@ impl Seeds {
                 let line = line.expect("text");
                 match line.strip_prefix("tally: ") {
                     Some(tally) => all.add(&Tally::parse(tally)),
+                    // The figure of all parts follows.
+                    None if line.starts_with("measured: ") => {}
                     None => println!("{line}"),
                 }
             }
