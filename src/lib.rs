@@ -1,7 +1,7 @@
 //! An animal store as an HTTP and JSON service.
 //!
 //! Reading order: `domain` (values, rules and the JSON of the API), `store` (both databases), `api`, `console` (pages),
-//! `server` (connections), `relay` (messages to a web server), `telemetry` (log, metrics, traces), `net` (clients and
+//! `relay` (messages to a web server), `telemetry` (log, metrics, traces), `net` (clients and
 //! files), `runtime` (time and threads), `config`, `app` (composes the program) and `cli` (commands).
 
 pub mod api;
@@ -14,7 +14,6 @@ pub mod net;
 mod redaction;
 pub mod relay;
 pub mod runtime;
-pub mod server;
 pub mod store;
 pub mod telemetry;
 

@@ -24,7 +24,7 @@ use super::response::{Response, with_content_type};
 use super::state::Api;
 use super::unmatched::answer_other_method;
 use crate::domain::Timestamp;
-use crate::server::NoResponse;
+use bounded_http::NoResponse;
 
 /// The status of a connection that was closed without a response, for the log and the metrics. nginx uses it too.
 const NO_RESPONSE: u16 = 444;

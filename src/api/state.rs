@@ -20,9 +20,9 @@ use crate::domain::{Deployment, MessageIds};
 use crate::relay;
 use crate::runtime::clock::Clock;
 use crate::runtime::workers::Workers;
-use crate::server::CertificateStatus;
 use crate::store::Store;
 use crate::telemetry::metrics::{Counter, Process};
+use bounded_http::Tls;
 
 /// Everything that a handler needs.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ pub struct Api {
     pub password_counters: Arc<PasswordCounters>,
     pub trusted_proxies: Vec<Network>,
     /// Unset without TLS.
-    pub certificate: OnceLock<Arc<CertificateStatus>>,
+    pub certificate: OnceLock<Tls>,
     relay: OnceLock<Arc<relay::Status>>,
     draining: AtomicBool,
 }

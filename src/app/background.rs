@@ -12,9 +12,9 @@ use crate::api::Api;
 use crate::config::ServiceSettings;
 use crate::relay::{self, Endpoint, Relay};
 use crate::runtime::clock::Clock;
-use crate::server::Tls;
 use crate::store::Store;
 use crate::telemetry::traces;
+use bounded_http::Tls;
 
 /// Starts the jobs that a serving process needs. They run until they are aborted.
 pub fn start(app: &App, tls: Option<Tls>) -> JoinHandle<()> {

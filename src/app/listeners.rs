@@ -10,8 +10,8 @@ use super::{App, Result};
 use crate::api::{Addresses, Listener, ListenerService};
 use crate::config::ServiceSettings;
 use crate::console;
-use crate::server::Access;
 use crate::store::Store;
+use bounded_http::Access;
 
 /// Connections that the system queues until the process accepts them. tokio's own `bind` queues 128, fewer than may
 /// arrive at once; beyond the queue, clients wait a second before they try again. The system may allow less.

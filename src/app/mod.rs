@@ -10,6 +10,7 @@ mod systemd;
 use std::error::Error;
 use std::ffi::OsString;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -22,11 +23,12 @@ use crate::api::{Addresses, Api, ListenerService};
 use crate::config::{Registration, ServiceSettings, plaintext_check};
 use crate::console::Console;
 use crate::domain::Deployment;
+use crate::net::regular_file::{START_TIMEOUT, in_time};
 use crate::relay::{Endpoint, Relay};
 use crate::runtime::clock::Clock;
-use crate::server::{self, Access, Limits, Stop, Tls};
 use crate::store::Store;
 use backup_schedule::Backups;
+use bounded_http::{Access, Limits, Server, Stop, Tls};
 pub use listeners::Sockets;
 use shutdown::{LogLevelSignals, Signals};
 use systemd::PassedSockets;
@@ -76,9 +78,10 @@ impl App {
         stop: watch::Receiver<Stop>,
     ) {
         if let Some(tls) = &tls {
-            let _ = self.api.certificate.set(tls.status());
+            let _ = self.api.certificate.set(tls.clone());
         }
         let jobs = background::start(&self, tls.clone());
+        let server = Server { listeners, tls, limits, public: self.api.workers.runtime().clone() };
         let mut draining = stop.clone();
         let drain = async {
             // An error means that the sender was dropped, which is a stop too.
@@ -90,7 +93,7 @@ impl App {
             // In this order, so that `/readyz` fails before the listeners close.
             biased;
             () = drain => {}
-            () = server::run(listeners, tls, limits, stop.clone(), self.api.workers.runtime()) => {}
+            () = server.run(stop.clone()) => {}
         }
         jobs.abort();
         self.api.traffic.refusals.report();
@@ -209,7 +212,7 @@ impl Started {
 
 /// Loads what the settings name. Returns the sockets that the supervisor has passed, and the settings with their addresses.
 fn prepare(settings: &ServiceSettings) -> Result<(Option<Tls>, Option<Endpoint>, PassedSockets, ServiceSettings)> {
-    let tls = settings.certificate()?.map(|(certificate, key)| Tls::load(certificate, key)).transpose()?;
+    let tls = settings.certificate()?.map(|(certificate, key)| load_tls(certificate, key)).transpose()?;
     let endpoint = Endpoint::load(settings.relay.as_ref(), settings.relay_secret_file.as_deref())?;
     let passed = passed_sockets()?;
     let settings = listeners::at_passed_addresses(settings, &passed)?;
@@ -217,12 +220,18 @@ fn prepare(settings: &ServiceSettings) -> Result<(Option<Tls>, Option<Endpoint>,
 }
 
 fn limits(settings: &ServiceSettings) -> Limits {
-    let defaults = Limits::default();
     Limits {
         drain_delay: settings.drain_delay,
-        connections: settings.max_connections.map_or(defaults.connections, |most| most as usize),
-        ..defaults
+        connections: settings.max_connections.map(|most| most as usize),
+        ..Limits::default()
     }
+}
+
+/// Loads a certificate, whose files may be on a mount that hangs.
+fn load_tls(certificate: &Path, key: &Path) -> Result<Tls> {
+    let late = || format!("{} cannot be read within {START_TIMEOUT:?}: check its mount or pipe", certificate.display());
+    let (certificate, key) = (certificate.to_owned(), key.to_owned());
+    Ok(in_time(move || Tls::load(&certificate, &key)).ok_or_else(late)??)
 }
 
 /// Says how to create the first account.

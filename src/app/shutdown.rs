@@ -14,8 +14,8 @@ use super::backup_schedule::Backups;
 use super::systemd;
 use crate::api::Api;
 use crate::relay::Relay;
-use crate::server::Stop;
 use crate::telemetry::{self, traces};
+use bounded_http::Stop;
 
 /// Maximum time for the responses to waiting requests after the store has failed.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);

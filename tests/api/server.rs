@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use bounded_http::Stop;
 use futures_util::future::join_all;
 use petstore::api::parse_new_pet;
-use petstore::server::Stop;
 use testkit::{Request, Response, raw, read_to_end, soon, until};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpSocket, TcpStream};
@@ -221,7 +221,7 @@ async fn client_still_sending_can_read_its_rejection() {
 
 #[tokio::test]
 async fn connection_above_the_limit_is_rejected() {
-    let transport = Transport::plain(|limits| limits.connections = 4).await;
+    let transport = Transport::plain(|limits| limits.connections = Some(4)).await;
     let service = &transport.service;
     let mut open = Vec::new();
     for address in [service.store_address, service.messages_address, service.messages_address, service.store_address] {
@@ -251,7 +251,7 @@ async fn connection_above_the_limit_is_rejected() {
 
 #[tokio::test]
 async fn idle_listener_reserves_no_connections() {
-    let transport = Transport::plain(|limits| limits.connections = 1).await;
+    let transport = Transport::plain(|limits| limits.connections = Some(1)).await;
     let service = &transport.service;
     for address in [service.ops_address, service.ops_address, service.messages_address, service.store_address] {
         assert_eq!(soon(Request::new(address, "GET", "/livez").send()).await.status(), 200);

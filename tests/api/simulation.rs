@@ -371,7 +371,7 @@ async fn service_stops_while_a_response_is_delayed() {
     let request = preferring(&service, Operation::ListPets, "delay=2000");
     let delayed = tokio::spawn(request.send());
     until(async || service.metrics().await.metric("petstore_http_requests_in_flight") == 2.0).await;
-    service.ask_to_stop(petstore::server::Stop::Drain);
+    service.ask_to_stop(bounded_http::Stop::Drain);
     soon(service.stopped()).await;
     assert_eq!(delayed.await.unwrap().status(), 200, "a drain waits for the response");
 }

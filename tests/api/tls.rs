@@ -80,7 +80,7 @@ async fn plain_http_on_a_tls_listener_is_explained() {
 
 #[tokio::test]
 async fn stalled_handshake_is_closed_and_frees_its_slot() {
-    let transport = Transport::tls(|limits| (limits.head, limits.connections) = (LIMIT, 4)).await;
+    let transport = Transport::tls(|limits| (limits.head, limits.connections) = (LIMIT, Some(4))).await;
     // The header of a record that announces 512 bytes, followed by none or one of them.
     let begun: [&[u8]; 3] = [b"", b"\x16\x03\x01\x02\x00", b"\x16\x03\x01\x02\x00\x01"];
     let start = Instant::now();

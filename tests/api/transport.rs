@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use petstore::server::{Limits, Tls};
+use bounded_http::{Limits, Tls};
 use testkit::{Certificate, Request, Response, read_response_from, soon};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;

@@ -9,10 +9,10 @@ const PAGE: &str = include_str!("../../docs/limits.md");
 /// Each row of the page with its limit, and the file and text in `src/` that set it. A limit that changes needs both. Hyper's
 /// default for headers is measured by `request_has_at_most_100_headers`.
 const LIMITS: &str = r#"
-    request line and headers | 32 KiB → 431 | server/connection.rs | HEAD_BYTES: usize = 32 * 1024;
-    headers | 100 → 431 | server/connection.rs | http1::Builder::new()
+    request line and headers | 32 KiB → 431 | bounded-http/connection.rs | HEAD_BYTES: usize = 32 * 1024;
+    headers | 100 → 431 | bounded-http/connection.rs | http1::Builder::new()
     body | 64 KiB → 413 | api/input/query_and_body.rs | MAX_BODY: usize = 64 * 1024;
-    body with its chunked coding | 1 MiB → 400 | server/deadlines.rs | ARRIVING: usize = 1 << 20;
+    body with its chunked coding | 1 MiB → 400 | bounded-http/limits.rs | body: 1 << 20,
     codings in `Accept-Encoding`, fields of a form | 64 → ignored | api/documents/accept_encoding.rs | CODINGS: usize = 64;
     form of the console | 128 KiB → 413 | console/form/submission.rs | SIZE: usize = 128 * 1024;
     items per page (`limit`) | 100, by default 20 | domain/page.rs | MAX: u8 = 100;
@@ -25,11 +25,11 @@ const LIMITS: &str = r#"
     `X-Request-Id` | 128 characters → replaced by a new one | api/request_id.rs | (1..=128)
     `Prefer` stored with a key | 255 bytes | api/prefer/preferences.rs | LENGTH: usize = 255;
     requests per account | `rate-limit`, by default none → 429 | config/mod.rs | rate_limit: Option<RateLimit>
-    headers, from their first byte | 10 s → 408 | server/limits.rs | head: Duration::from_secs(10),
-    request, from its first byte | 30 s → 408 | server/limits.rs | request: Duration::from_secs(30),
-    response, per 64 KiB that the client reads | 30 s → closed | server/limits.rs | answer: Duration::from_secs(30),
-    idle connection | 75 s → closed | server/limits.rs | idle: Duration::from_secs(75),
-    TLS handshake | 10 s → closed | server/connection.rs | timeout(limits.head, secure(
+    headers, from their first byte | 10 s → 408 | bounded-http/limits.rs | head: Duration::from_secs(10),
+    request, from its first byte | 30 s → 408 | bounded-http/limits.rs | request: Duration::from_secs(30),
+    response, per 64 KiB that the client reads | 30 s → closed | bounded-http/limits.rs | answer: Duration::from_secs(30),
+    idle connection | 75 s → closed | bounded-http/limits.rs | idle: Duration::from_secs(75),
+    TLS handshake | 10 s → closed | bounded-http/connection.rs | timeout(limits.head, secure(
     write on SQLite | 10 s → 503 | store/sqlite/mod.rs | WRITE_TIMEOUT: Duration = Duration::from_secs(10);
     wait for another program that writes to SQLite | 5 s → 503 |
         store/sqlite/mod.rs | busy_timeout: Duration::from_secs(5),
@@ -44,12 +44,12 @@ const LIMITS: &str = r#"
     file that is read at the start, and the database in `config check` | 5 s → error |
         net/regular_file.rs | START_TIMEOUT: Duration = Duration::from_secs(5);
     requests in flight at a stop | 30 s, after `drain-delay` → closed |
-        server/mod.rs | DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
+        bounded-http/limits.rs | drain: Duration::from_secs(30),
     connections of clients | `max-connections`, by default 65,536 file descriptors less a reserve → 503, with TLS closed |
-        server/limits.rs | .min(65_536);
-    connections of the operations listener | 16 more → 503 | server/mod.rs | OPERATOR_CONNECTIONS: usize = 16;
-    rejected connections per listener and second | 1,500 | server/load_shedding.rs | REJECTIONS_PER_SECOND: u32 = 1_500;
-    unsent response of a connection, in the kernel | 128 KiB | server/mod.rs | UNSENT_BYTES: u32 = 128 * 1024;
+        bounded-http/limits.rs | .min(65_536);
+    connections of the operations listener | 16 more → 503 | bounded-http/lib.rs | OPERATOR_CONNECTIONS: usize = 16;
+    rejected connections per listener and second | 1,500 | bounded-http/load_shedding.rs | REJECTIONS_PER_SECOND: u32 = 1_500;
+    unsent response of a connection, in the kernel | 128 KiB | bounded-http/lib.rs | UNSENT_BYTES: u32 = 128 * 1024;
     waiting writes, on PostgreSQL of each kind | 4,096 → 503 | store/sqlite/mod.rs | queue: 4_096,
     waiting reads on PostgreSQL | 4,096 → 503 | store/postgres/connect/settings.rs | queue: 4_096,
     write-ahead log of SQLite | 963 MiB before a batch → writes get 503 | store/sqlite/mod.rs | wal_pages: 245_000,
@@ -106,7 +106,10 @@ fn limits_page_has_the_bounds_of_the_code() {
     assert_eq!(rows, limits.iter().map(|row| (row[0], row[1])).collect::<Vec<_>>());
     for row in limits {
         let [what, _, file, text] = row[..] else { panic!("{row:?}") };
-        let code = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(file)).unwrap();
+        let file = file
+            .strip_prefix("bounded-http/")
+            .map_or(format!("src/{file}"), |file| format!("crates/bounded-http/src/{file}"));
+        let code = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(&file)).unwrap();
         assert!(code.contains(text), "{what}: {file} has no `{text}`");
     }
 }

@@ -48,7 +48,7 @@ fn missing_supervisor_does_not_prevent_serving() {
     assert_eq!(server.end_by(Signal::TERM).code, Some(0));
 }
 
-/// `systemctl reload` sends SIGHUP, which reloads certificates (`server/tls.rs`).
+/// `systemctl reload` sends SIGHUP, which reloads certificates (`bounded_http::Tls`).
 #[tokio::test]
 async fn reload_does_not_end_a_service_without_certificates() {
     let folder = Folder::new();

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::uri::Scheme;
+use bounded_http::{Limits, Stop, Tls};
 use petstore::api::{Addresses, BaseUrl, Listener, Network, RateLimit};
 use petstore::api::{Api, Operation, Permission};
 use petstore::app::{App, Sockets};
@@ -17,7 +18,6 @@ use petstore::domain::{
     PageQuery, Role, Timestamp, TrackedMessage,
 };
 use petstore::runtime::clock::Clock;
-use petstore::server::{Limits, Stop, Tls};
 use petstore::store::Store;
 use petstore::store::postgres::{self, DatabaseUrl, Postgres};
 use petstore::store::sqlite::{Options, Sqlite};
@@ -67,7 +67,7 @@ pub struct Setup {
 impl Default for Setup {
     fn default() -> Self {
         Self {
-            limits: Limits { connections: 256, ..Limits::default() },
+            limits: Limits { connections: Some(256), ..Limits::default() },
             deployment: Deployment::Staging,
             base_url: None,
             any_host: false,

@@ -9,9 +9,9 @@ use parking_lot::Mutex;
 use super::per_minute::Requests;
 use crate::api::listener::Listener;
 use crate::api::operations::Operation;
-use crate::server::{Connections, Expired};
 use crate::telemetry::Sampler;
 use crate::telemetry::metrics::{Counter, Exposition, Gauge, Histogram, One};
+use bounded_http::{Connections, Expired};
 
 /// The label of all unknown paths, so that clients cannot create labels.
 const UNMATCHED: &str = "unmatched";
@@ -183,25 +183,17 @@ impl Traffic {
         for (listener, connections) in listeners {
             open.sample(&[listener], connections.open());
         }
-        let counters: [(_, _, fn(&Connections) -> u64); 3] = [
-            ("petstore_connections_accepted_total", "Accepted connections.", Connections::accepted),
-            (
-                "petstore_connections_refused_total",
-                "Connections rejected because the connection limit was reached.",
-                Connections::refused,
-            ),
-            (
-                "petstore_http_requests_malformed_total",
-                "Requests that are not valid HTTP or whose head is too large. They are not logged.",
-                Connections::malformed,
-            ),
-        ];
-        for (name, help, count) in counters {
+        let mut count = |name, help, of: fn(&Connections) -> u64| {
             let mut counter = out.counter(name, help);
             for (listener, connections) in listeners {
-                counter.sample(&[listener], count(connections));
+                counter.sample(&[listener], of(connections));
             }
-        }
+        };
+        count("petstore_connections_accepted_total", "Accepted connections.", Connections::accepted);
+        let why = "Connections rejected because the connection limit was reached.";
+        count("petstore_connections_refused_total", why, Connections::refused);
+        let why = "Requests that are not valid HTTP or whose head is too large. They are not logged.";
+        count("petstore_http_requests_malformed_total", why, Connections::malformed);
         let why = "Connections closed at a deadline, by what exceeded it.";
         let mut expired = out.counter("petstore_connections_expired_total", why);
         for (listener, connections) in listeners {

@@ -190,7 +190,7 @@ mod tests {
     use crate::api::error::{ApiError, Code};
     use crate::api::input::idempotency;
     use crate::domain::{MessageText, OrderStatus, PageLimit, PetName, PetStatus};
-    use crate::server::BodyTimeout;
+    use bounded_http::BodyTimeout;
 
     fn at(pointer: &str) -> Value {
         let source: Value = serde_json::from_str(SOURCE).unwrap();

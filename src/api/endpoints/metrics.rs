@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use axum::http::header::{CONTENT_ENCODING, VARY};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
@@ -39,9 +38,9 @@ pub async fn serve(api: &Api, request: &HeaderMap) -> Response {
             "petstore_certificate_expiry_timestamp_seconds",
             "Time at which the listeners' certificate or its first issuer expires, in seconds since 1970.",
         )
-        .sample(&[], certificate.expiry.load(Ordering::Relaxed));
+        .sample(&[], certificate.expiry());
         out.gauge("petstore_certificate_rejected", "1 while the certificate's files are unusable, otherwise 0.")
-            .sample(&[], u8::from(certificate.is_rejected.load(Ordering::Relaxed)));
+            .sample(&[], u8::from(certificate.is_rejected()));
     }
     memory(api, &mut out);
     limits(api, &meters, &mut out);

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 
 use crate::api::error::{ApiError, Code};
-use crate::server::BodyTimeout;
+use bounded_http::BodyTimeout;
 
 /// Maximum size of a request body, in bytes.
 const MAX_BODY: usize = 64 * 1024;

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 use crate::api::error::ApiError;
 use crate::api::recorder::record::{Loss, RecordedRequest};
 use crate::api::response::{self, Sent};
-use crate::server::NoResponse;
+use bounded_http::NoResponse;
 
 /// Pieces of a paced body per second.
 const PIECES: u16 = 10;

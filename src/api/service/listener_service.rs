@@ -38,8 +38,8 @@ use crate::api::request_id::{X_REQUEST_ID, new_request_id, request_id};
 use crate::api::response::{self, Sent};
 use crate::api::state::Api;
 use crate::api::unmatched::answer_other_method;
-use crate::server::framing::{self, Ambiguous};
-use crate::server::{self, Connections, NoResponse, Rejection, TimedBody};
+use bounded_http::framing::{self, Ambiguous};
+use bounded_http::{Connections, NoResponse, Rejection, TimedBody};
 
 /// Limit of finding the account of a request that no operation responds to, which the account's list of requests shows.
 const RECOGNITION: Duration = Duration::from_millis(100);
@@ -286,7 +286,7 @@ fn is_https_only(listener: Listener, api: &Api) -> bool {
     api.addresses.scheme == Scheme::HTTPS || (is_behind_proxy && public.is_some_and(BaseUrl::is_https))
 }
 
-impl server::Service for ListenerService {
+impl bounded_http::Service for ListenerService {
     type Body = Sent;
 
     fn answer(

@@ -11,7 +11,7 @@ use crate::api::number::integer;
 use crate::console::error::PageError;
 use crate::domain::account::NewPassword;
 use crate::domain::{Invalid, Secret};
-use crate::server::BodyTimeout;
+use bounded_http::BodyTimeout;
 
 /// Maximum size of a form, in bytes: the longest message has 10,000 characters of up to 12 bytes each when encoded.
 const SIZE: usize = 128 * 1024;

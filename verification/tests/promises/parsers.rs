@@ -5,6 +5,7 @@
 
 use std::sync::LazyLock;
 
+use bounded_http::RequestLine;
 use clap::{Args, Command};
 use http::{HeaderMap, HeaderValue, Method, Uri};
 use petstore::api::{BaseUrl, Listener, Network};
@@ -12,7 +13,6 @@ use petstore::api::{Prefer, Target, parse_message, parse_new_pet, parse_pet_quer
 use petstore::config::{File, ServiceSettings};
 use petstore::domain::json::pet_json;
 use petstore::domain::{ApiKey, Deployment, IdempotencyKey, MessageId, MessageText};
-use petstore::server::RequestLine;
 use petstore::store::postgres::DatabaseUrl;
 
 /// Returns whether the parser accepts the input.

@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use bounded_http::Limits;
 use futures_util::future::join_all;
-use petstore::server::Limits;
 use testkit::trial::{self, is_full, rounds};
 use testkit::{Connection, Database, Request, Shop, TIMEOUT, new_pet};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -27,7 +27,7 @@ pub struct TimedBody {
 }
 
 impl TimedBody {
-    pub fn new(body: Incoming, time: Duration, deadlines: &Arc<Deadlines>) -> Self {
+    pub(crate) fn new(body: Incoming, time: Duration, deadlines: &Arc<Deadlines>) -> Self {
         let deadlines = (!body.is_end_stream()).then(|| Arc::clone(deadlines));
         deadlines.iter().for_each(|deadlines| deadlines.body_began());
         Self { body, time, timer: None, deadlines }

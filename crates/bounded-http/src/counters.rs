@@ -15,9 +15,13 @@ pub struct Connections {
 /// The reason for closing a connection at a deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expired {
+    /// A TLS handshake: [`Limits::head`](crate::Limits::head).
     Handshake,
+    /// The head of a request: [`Limits::head`](crate::Limits::head).
     Head,
+    /// The next request: [`Limits::idle`](crate::Limits::idle).
     Idle,
+    /// The client's reading of a response: [`Limits::answer`](crate::Limits::answer).
     Answer,
 }
 

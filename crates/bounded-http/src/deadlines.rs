@@ -16,10 +16,6 @@ use super::counters::Expired;
 /// Bytes that a client must take within [`Limits::answer`] to get as much time again: 2 kB/s by default.
 const PROGRESS: usize = 64 * 1024;
 
-/// Maximum number of bytes that arrive from one request to the next. The largest body has 128 KiB in as many chunks of 6 bytes
-/// each, and buffers have bytes of the next requests. The size of a chunk may have zeros before it.
-const ARRIVING: usize = 1 << 20;
-
 /// The activity of a connection, which determines its deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -71,7 +67,7 @@ impl Deadlines {
     pub fn received(&self, bytes: usize) -> io::Result<bool> {
         let arrived = self.arrived.load(Ordering::Relaxed) + bytes;
         self.arrived.store(arrived, Ordering::Relaxed);
-        if arrived > ARRIVING {
+        if arrived > self.limits.body {
             return Err(io::ErrorKind::InvalidData.into());
         }
         let first = self.phase() == Phase::Idle;
@@ -202,8 +198,7 @@ mod tests {
             request: Duration::from_secs(60),
             idle: Duration::from_secs(40),
             answer: Duration::from_secs(30),
-            connections: 1,
-            drain_delay: Duration::ZERO,
+            ..Limits::default()
         }
     }
 
@@ -249,7 +244,7 @@ mod tests {
         let deadlines = Deadlines::new(limits());
         for _ in 0..2 {
             deadlines.request_began();
-            deadlines.received(ARRIVING - 1).unwrap();
+            deadlines.received(Limits::default().body - 1).unwrap();
             deadlines.answered();
             deadlines.flushed();
             assert!(deadlines.received(1).unwrap());

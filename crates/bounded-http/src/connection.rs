@@ -23,10 +23,11 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::body::TimedBody;
 use super::deadlines::Deadlines;
+use super::request_line::HasFragment;
 use super::request_line::RequestLine;
 use super::stream::{Secured, Stream, linger, secure, tcp};
 use super::tls::Tls;
-use super::{Connections, Expired, HasFragment, Limits, NoResponse, Rejection, Service};
+use super::{Connections, Expired, Limits, NoResponse, Rejection, Service};
 
 /// Maximum time to read what a client still sends after the last response. Closing with unread bytes would
 /// reset the connection, and the client might never see the response.

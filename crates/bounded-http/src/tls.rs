@@ -1,10 +1,10 @@
 //! The certificate of the listeners, reloaded when it changes.
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
+use std::{fmt, fs, io};
 
 use parking_lot::Mutex;
 use rustls::ServerConfig;
@@ -17,12 +17,10 @@ use tokio_rustls::TlsAcceptor;
 use x509_cert::Certificate;
 use x509_cert::der::Decode;
 
-use crate::net::regular_file;
-
 /// Interval of checks for changed files.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
-/// The TLS configuration of new connections. Cheap to clone.
+/// A certificate and its key. Cheap to clone. Connections keep the certificate with which they began.
 #[derive(Clone)]
 pub struct Tls(Arc<Shared>);
 
@@ -32,29 +30,45 @@ struct Shared {
     /// The files at the start, so that a change before the first check counts.
     loaded: Files,
     current: Mutex<Arc<ServerConfig>>,
-    status: Arc<CertificateStatus>,
+    /// Seconds since 1970.
+    expiry: AtomicU64,
+    is_rejected: AtomicBool,
 }
 
-/// What `/metrics` shows of the certificate.
-#[derive(Debug, Default)]
-pub struct CertificateStatus {
-    /// Seconds since 1970.
-    pub expiry: AtomicU64,
-    pub is_rejected: AtomicBool,
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls").field("certificate", &self.0.certificate).finish_non_exhaustive()
+    }
 }
 
 impl Tls {
-    /// Reads a certificate with its chain, and its private key. Fails if a file cannot be read or they do not match. Errors
-    /// are for the operator.
+    /// Reads a certificate with its chain, and its private key, both in PEM. Blocks while the files are read, which may be
+    /// pipes.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a file cannot be read or they do not match. The error is for the operator and names the file.
     pub fn load(certificate: &Path, key: &Path) -> Result<Self, String> {
-        let loaded = Files::read(certificate, key, regular_file::read_at_start)?;
-        let status = Arc::<CertificateStatus>::default();
-        let current = Mutex::new(Arc::new(loaded.config(certificate, key, &status)?));
-        Ok(Self(Arc::new(Shared { certificate: certificate.to_owned(), key: key.to_owned(), loaded, current, status })))
+        let loaded = Files::read(certificate, key, |file| fs::read(file))?;
+        let (config, expiry) = loaded.config(certificate, key)?;
+        Ok(Self(Arc::new(Shared {
+            certificate: certificate.to_owned(),
+            key: key.to_owned(),
+            loaded,
+            current: Mutex::new(Arc::new(config)),
+            expiry: AtomicU64::new(expiry),
+            is_rejected: AtomicBool::new(false),
+        })))
     }
 
-    pub fn status(&self) -> Arc<CertificateStatus> {
-        Arc::clone(&self.0.status)
+    /// Returns when the first certificate of the chain expires, in seconds since 1970. 0 if one cannot be parsed.
+    pub fn expiry(&self) -> u64 {
+        self.0.expiry.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether the files have changed and could not be used, so that the certificate before them still is.
+    pub fn is_rejected(&self) -> bool {
+        self.0.is_rejected.load(Ordering::Relaxed)
     }
 
     /// Returns the acceptor for a new connection, which keeps its certificate.
@@ -62,7 +76,8 @@ impl Tls {
         Arc::clone(&self.0.current.lock()).into()
     }
 
-    /// Reloads the certificate when the files change, and at once on SIGHUP. Never ends.
+    /// Reloads the certificate when the files change, checked every 2 s, and at once on SIGHUP. Never ends. Until the
+    /// future is polled first, and from then on, SIGHUP does not end the process.
     ///
     /// The certificate and its key are two files and cannot be replaced in one step. A change therefore counts once two
     /// consecutive checks find the same content.
@@ -94,12 +109,13 @@ impl Tls {
     }
 
     fn use_files(&self, found: &Result<Files, String>) {
-        let Shared { certificate, key, current, status, .. } = &*self.0;
-        let config = found.as_ref().map_err(Clone::clone).and_then(|files| files.config(certificate, key, status));
-        status.is_rejected.store(config.is_err(), Ordering::Relaxed);
+        let Shared { certificate, key, current, expiry, is_rejected, .. } = &*self.0;
+        let config = found.as_ref().map_err(Clone::clone).and_then(|files| files.config(certificate, key));
+        is_rejected.store(config.is_err(), Ordering::Relaxed);
         match config {
-            Ok(config) => {
+            Ok((config, expires)) => {
                 *current.lock() = Arc::new(config);
+                expiry.store(expires, Ordering::Relaxed);
                 tracing::info!(file = %certificate.display(), "certificate reloaded");
             }
             Err(why) => tracing::error!(why, "cannot use the new certificate, keeping the old one"),
@@ -109,7 +125,7 @@ impl Tls {
     /// Reads the files on a blocking thread, because the disk may be slow.
     async fn read(&self) -> Result<Files, String> {
         let shared = Arc::clone(&self.0);
-        let read = move || Files::read(&shared.certificate, &shared.key, regular_file::read);
+        let read = move || Files::read(&shared.certificate, &shared.key, read_regular);
         let read = tokio::task::spawn_blocking(read).await;
         read.unwrap_or_else(|error| Err(error.to_string()))
     }
@@ -128,7 +144,8 @@ impl Files {
         Ok(Self { certificate: read(certificate)?, key: read(key)? })
     }
 
-    fn config(&self, certificate: &Path, key: &Path, status: &CertificateStatus) -> Result<ServerConfig, String> {
+    /// Returns the configuration, and when its certificate expires.
+    fn config(&self, certificate: &Path, key: &Path) -> Result<(ServerConfig, u64), String> {
         let (certificate, key) = (certificate.display(), key.display());
         let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&self.certificate).collect();
         let chain = chain.map_err(|error| format!("{certificate} is not PEM: {error}"))?;
@@ -147,8 +164,15 @@ impl Files {
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         // Clients keep the state of their sessions, so memory does not grow with their number.
         config.ticketer = Ticketer::new().map_err(|error| error.to_string())?;
-        status.expiry.store(expiry, Ordering::Relaxed);
-        Ok(config)
+        Ok((config, expiry))
+    }
+}
+
+/// Reads a file. A plain read of a named pipe might wait for ever.
+fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
+    match fs::metadata(path)?.is_file() {
+        true => fs::read(path),
+        false => Err(io::Error::other("not a regular file")),
     }
 }
 

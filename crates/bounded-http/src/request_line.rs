@@ -27,6 +27,7 @@ impl RequestLine {
         self.0.store(START, Ordering::Relaxed);
     }
 
+    /// Reads on.
     pub fn received(&self, bytes: &[u8]) {
         let mut state = self.0.load(Ordering::Relaxed);
         let mut rest = bytes;

@@ -1,6 +1,6 @@
-//! Serves HTTP/1.1 on hyper, plain or through TLS, with the deadlines and limits that hyper leaves to its user.
-//!
-//! Knows nothing of the program's state: [`run`] takes a [`Service`] for each listener.
+#![doc = include_str!("../README.md")]
+#![deny(missing_docs)]
+#![forbid(unsafe_code)]
 
 mod body;
 mod connection;
@@ -31,12 +31,10 @@ use connection::Connection;
 pub use counters::{Connections, Expired};
 pub use limits::Limits;
 use load_shedding::LoadShedding;
-pub use request_line::{HasFragment, RequestLine};
-pub use service::{NoResponse, Rejection, Service};
-pub use tls::{CertificateStatus, Tls};
-
-/// Maximum time for open requests to end after a stop was requested.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
+#[doc(hidden)] // for fuzzing
+pub use request_line::RequestLine;
+pub use service::{NoResponse, Rejection, Service, ServiceFn, service_fn};
+pub use tls::Tls;
 
 /// Pause before accepting again when the system is out of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -54,7 +52,7 @@ const UNSENT_BYTES: u32 = 128 * 1024;
 pub enum Access {
     /// All public listeners share [`Limits::connections`].
     Public,
-    /// Has connections of its own, so that the operator can connect even when all public ones are taken.
+    /// Has 16 connections of its own, so that the operator can connect even when all public ones are taken.
     Operator,
 }
 
@@ -69,42 +67,75 @@ pub enum Stop {
     Now,
 }
 
-/// Serves `listeners` until `stop` says otherwise or its sender is dropped. With `tls`, all listeners speak TLS only.
+/// Serves one listener with the default [`Limits`] until `stop` ends, then answers open requests. Returns when all
+/// connections are closed, at most 30 s later.
 ///
-/// The connections of the public listeners run on `public`, those of the operator's on the runtime of the caller. A socket
-/// must be registered with the runtime of its connections.
-pub async fn run<S: Service>(
-    listeners: Vec<(TcpListener, S, Access)>,
-    tls: Option<Tls>,
-    limits: Limits,
-    mut stop: watch::Receiver<Stop>,
-    public: &Handle,
-) {
-    let shared = Room::new(limits.connections);
-    let (stopping, stopped) = watch::channel(false);
-    for (listener, service, access) in listeners {
-        let (runtime, room) = match access {
-            Access::Public => (public, shared.clone()),
-            Access::Operator => (&Handle::current(), Room::new(OPERATOR_CONNECTIONS)),
-        };
-        // Unconstrained, so that thousands of ready requests do not delay new connections.
-        runtime.spawn(unconstrained(accept(listener, tls.clone(), service, limits, room, stopped.clone())));
+/// # Panics
+///
+/// Panics outside of a tokio runtime with I/O and time.
+pub async fn serve(listener: TcpListener, service: impl Service, stop: impl Future<Output = ()>) {
+    let (stops, stopped) = watch::channel(Stop::No);
+    let stop = async {
+        stop.await;
+        stops.send_replace(Stop::Drain);
+    };
+    tokio::join!(Server::new(listener, service).run(stopped), stop);
+}
+
+/// A server of one or more listeners.
+pub struct Server<S> {
+    /// Each with its service. A socket must be registered with the runtime of its connections.
+    pub listeners: Vec<(TcpListener, S, Access)>,
+    /// With it, all listeners speak TLS only.
+    pub tls: Option<Tls>,
+    /// The bounds of connections and their number.
+    pub limits: Limits,
+    /// The runtime of the public listeners' connections. Those of the operator's run on the runtime that calls [`Self::run`],
+    /// so that they are served even if the service keeps all threads of this one busy.
+    pub public: Handle,
+}
+
+impl<S: Service> Server<S> {
+    /// A server of one public listener, with the default [`Limits`], on the current runtime.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside of a tokio runtime.
+    pub fn new(listener: TcpListener, service: S) -> Self {
+        let listeners = vec![(listener, service, Access::Public)];
+        Self { listeners, tls: None, limits: Limits::default(), public: Handle::current() }
     }
 
-    // An error means that the sender was dropped, which is a stop too.
-    let _ = stop.wait_for(|stop| *stop >= Stop::Drain).await;
-    let drained = async {
-        tokio::time::sleep(limits.drain_delay).await;
-        stopping.send_replace(true);
-        let all = u32::try_from(limits.connections).unwrap_or(u32::MAX);
-        // All slots are free when all connections are closed.
-        if tokio::time::timeout(DRAIN_TIMEOUT, shared.slots.acquire_many(all)).await.is_err() {
-            tracing::warn!("drain timed out, closing remaining connections");
+    /// Serves until `stop` says otherwise or its sender is dropped.
+    pub async fn run(self, mut stop: watch::Receiver<Stop>) {
+        let limits = self.limits;
+        let connections = limits.connections();
+        let shared = Room::new(connections);
+        let (stopping, stopped) = watch::channel(false);
+        for (listener, service, access) in self.listeners {
+            let (runtime, room) = match access {
+                Access::Public => (&self.public, shared.clone()),
+                Access::Operator => (&Handle::current(), Room::new(OPERATOR_CONNECTIONS)),
+            };
+            // Unconstrained, so that thousands of ready requests do not delay new connections.
+            runtime.spawn(unconstrained(accept(listener, self.tls.clone(), service, limits, room, stopped.clone())));
         }
-    };
-    tokio::select! {
-        () = drained => {}
-        Ok(_) = stop.wait_for(|stop| *stop == Stop::Now) => tracing::warn!("closing all connections"),
+
+        // An error means that the sender was dropped, which is a stop too.
+        let _ = stop.wait_for(|stop| *stop >= Stop::Drain).await;
+        let drained = async {
+            tokio::time::sleep(limits.drain_delay).await;
+            stopping.send_replace(true);
+            let all = u32::try_from(connections).unwrap_or(u32::MAX);
+            // All slots are free when all connections are closed.
+            if tokio::time::timeout(limits.drain, shared.slots.acquire_many(all)).await.is_err() {
+                tracing::warn!("drain timed out, closing remaining connections");
+            }
+        };
+        tokio::select! {
+            () = drained => {}
+            Ok(_) = stop.wait_for(|stop| *stop == Stop::Now) => tracing::warn!("closing all connections"),
+        }
     }
 }
 

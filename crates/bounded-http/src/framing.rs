@@ -10,18 +10,22 @@ use http::uri::Scheme;
 use http::{HeaderValue, Version};
 use hyper::body::Body;
 
-use super::HasFragment;
+use super::request_line::HasFragment;
 
 /// Why a request is ambiguous. The bytes that follow it may be another request to a proxy, and part of this one to hyper, so
 /// its response must close the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Ambiguous {
+    /// `Host` is missing in HTTP/1.1, given twice, or not a host.
     #[error("`Host` must be given once, and name a host and perhaps a port.")]
     Host,
+    /// The target has a fragment.
     #[error("The target must not contain a fragment (`#…`).")]
     Fragment,
+    /// The body has a transfer coding besides `chunked`.
     #[error("`Transfer-Encoding` must be `chunked`, once and alone.")]
     TransferEncoding,
+    /// The target is a URL of another scheme, or has no usable host.
     #[error("A target in absolute form must begin with `http://` or `https://`, a host and perhaps a port.")]
     Target,
 }
