@@ -18,6 +18,7 @@ from . import (
     Failed,
     comparison,
     growth,
+    http_servers,
     install,
     postgres,
     profile,
@@ -39,6 +40,7 @@ examples:
   scripts/bench --growth                      measure the growth, and write it to docs/evidence/
   scripts/bench --postgres                    measure petstore on PostgreSQL, and write it to docs/evidence/
   scripts/bench --profile                     count instructions and system calls, and write them to docs/evidence/
+  scripts/bench --http-servers                compare bounded-http with other HTTP servers
   scripts/bench --quick --only list20,get --only-servers petstore,yardstick
   scripts/bench --render                      render docs/evidence/performance.md from performance.json
 
@@ -63,6 +65,10 @@ def parse_arguments():
     what.add_argument(
         "--train", dest="part", action="store_const", const=training,
         help="run the load of the profile once, for a program that was built with -Cprofile-generate",
+    )
+    what.add_argument(
+        "--http-servers", action="store_true",
+        help="compare bounded-http with other HTTP servers, and write it to the page of the crate",
     )
     what.add_argument("--render", action="store_true", help="render the page from earlier results")
     for flag, all_of_them, kind in (("--only", names, "operations"), ("--only-servers", servers, "servers")):
@@ -96,6 +102,8 @@ def parse_arguments():
     options = parser.parse_args()
 
     options.part = part = options.part or comparison
+    if options.http_servers:
+        return options
     if part in (profile, training):
         if options.out is None and part is profile:
             options.out = ROOT / "docs/evidence"
@@ -207,6 +215,8 @@ def run():
     options = parse_arguments()
     for each in SIGNALS:
         signal.signal(each, stop_on_signal)
+    if options.http_servers:
+        return http_servers.compare(options.quick)
     figures = options.out / "performance.json" if options.out else None
     found = json.loads(figures.read_text()) if figures and figures.exists() else {}
     if options.part is training:

@@ -13,13 +13,13 @@ STEPS = [base * 10**power for power in range(-1, 8) for base in (1, 2, 5)]
 STYLE = """
   svg { --ink: #1f2937; --soft: #6b7280; --line: #e5e7eb; --page: #ffffff;
         --petstore: #2563eb; --plain: #93b4f8; --yardstick: #9ca3af; --axum: #059669; --fastify: #d97706;
-        --fastapi: #be185d;
+        --fastapi: #be185d; --bounded-http: #2563eb; --hyper-util: #9ca3af; --actix-web: #d97706;
         --a: #2563eb; --b: #7c3aed; --c: #0891b2; --d: #059669; --e: #d97706;
         font: 13px system-ui, sans-serif; }
   @media (prefers-color-scheme: dark) {
     svg { --ink: #e5e7eb; --soft: #9ca3af; --line: #374151; --page: #111827;
           --petstore: #60a5fa; --plain: #3b5fb0; --yardstick: #6b7280; --axum: #34d399; --fastify: #fbbf24;
-          --fastapi: #f472b6;
+          --fastapi: #f472b6; --bounded-http: #60a5fa; --hyper-util: #6b7280; --actix-web: #fbbf24;
           --a: #60a5fa; --b: #a78bfa; --c: #22d3ee; --d: #34d399; --e: #fbbf24; }
   }
   text { fill: var(--ink); } .soft { fill: var(--soft); font-size: 12px; }
