@@ -210,14 +210,19 @@ impl Service {
         Request::new(self.store_address, method, path)
     }
 
+    /// A request to the store listener, with the service's key.
+    pub fn call(&self, method: &str, path: &str) -> Request {
+        self.request(method, path).key(&self.key)
+    }
+
     /// `GET` on the store listener, with the service's key.
     pub async fn get(&self, path: &str) -> Response {
-        self.request("GET", path).key(&self.key).send().await
+        self.call("GET", path).send().await
     }
 
     /// `POST` of JSON on the store listener, with the service's key.
     pub async fn post(&self, path: &str, body: &str) -> Response {
-        self.request("POST", path).key(&self.key).json(body).send().await
+        self.call("POST", path).json(body).send().await
     }
 
     /// Creates available animals, whose ids count from 1 in a new service.
