@@ -247,6 +247,15 @@ impl Service {
         self.get(path).await.ids()
     }
 
+    /// Asserts that a list has these ids, and leads to a page with the query `next`, read or from the page cache.
+    pub async fn assert_page(&self, path: &str, query: &str, ids: &[i64], next: Option<&str>) {
+        for _ in 0..2 {
+            let page = self.get(&format!("{path}{query}")).await;
+            assert_eq!(page.ids(), ids, "{query}");
+            assert_eq!(page.next_page(), next.map(|next| format!("{path}?{next}")), "{query}");
+        }
+    }
+
     /// `GET /metrics` on the operations listener.
     pub async fn metrics(&self) -> Response {
         Request::new(self.ops_address, "GET", "/metrics").send().await
