@@ -116,7 +116,12 @@ impl Service {
 
     /// Starts a service on a new PostgreSQL database.
     pub async fn start_on_postgresql() -> Self {
-        Self::start_with(Setup { postgres: Some(testkit::postgres::database()), ..Setup::default() }).await
+        Self::start_at(&testkit::postgres::database()).await
+    }
+
+    /// Starts a service on the PostgreSQL database at `url`.
+    pub async fn start_at(url: &str) -> Self {
+        Self::start_with(Setup { postgres: Some(url.to_owned()), ..Setup::default() }).await
     }
 
     /// Tells `story` to a service on each database.
