@@ -24,17 +24,19 @@ async fn links_are_relative_without_a_known_host() {
 async fn document_and_pages_name_the_host_of_the_request() {
     let service = service().await;
     let messages = service.messages_address.port();
+    let mut tags = Vec::new();
+    for host in ["pets.test:9090", "pets.test:9090", "shop.test", "pets.test:9090"] {
+        let served = get(&service, "/openapi.json", host).await;
+        assert_eq!(served.header("cache-control"), Some("no-cache"));
+        assert!(!served.body.contains("0.0.0.0") && !served.body.contains("127.0.0.1"), "{}", served.body);
+        assert_eq!(store_url(&served), format!("http://{host}/v1"));
+        tags.push(served.header("etag").unwrap().to_owned());
+    }
+    assert!(tags[0] == tags[1] && tags[0] != tags[2] && tags[0] == tags[3], "{tags:?}");
 
-    let served = get(&service, "/openapi.json", "pets.test:9090").await;
-    assert_eq!(served.header("cache-control"), Some("no-cache"));
-    assert!(!served.body.contains("0.0.0.0") && !served.body.contains("127.0.0.1"), "{}", served.body);
-    let document = served.json();
-    assert_eq!(document["servers"][0]["variables"]["storeUrl"]["default"], "http://pets.test:9090/v1");
-    assert_eq!(
-        document["paths"]["/messages"]["servers"][0]["variables"]["messagesUrl"]["default"],
-        format!("http://pets.test:{messages}/v1")
-    );
-
+    let document = get(&service, "/openapi.json", "pets.test:9090").await.json();
+    let messages_url = &document["paths"]["/messages"]["servers"][0]["variables"]["messagesUrl"]["default"];
+    assert_eq!(messages_url, &format!("http://pets.test:{messages}/v1"));
     let reference = get(&service, "/docs", "pets.test:9090").await;
     let policy = format!("connect-src 'self' http://pets.test:9090 http://pets.test:{messages};");
     assert!(reference.shown().contains(&policy), "{}", reference.shown());
@@ -42,18 +44,6 @@ async fn document_and_pages_name_the_host_of_the_request() {
         let page = get(&service, path, "pets.test:9090").await.body;
         assert!(page.contains("http://pets.test:9090/v1/pets") && !page.contains("0.0.0.0"), "{path}: {page}");
     }
-}
-
-#[tokio::test]
-async fn clients_of_different_hosts_get_their_own_documents() {
-    let service = service().await;
-    let mut tags = Vec::new();
-    for host in ["pets.test", "pets.test", "shop.test:9090", "pets.test"] {
-        let document = get(&service, "/openapi.json", host).await;
-        assert_eq!(document.json()["servers"][0]["variables"]["storeUrl"]["default"], format!("http://{host}/v1"));
-        tags.push(document.header("etag").unwrap().to_owned());
-    }
-    assert!(tags[0] == tags[1] && tags[0] != tags[2] && tags[0] == tags[3], "{tags:?}");
 }
 
 /// Compression takes milliseconds, and a client can name any number of hosts.
@@ -82,16 +72,13 @@ async fn host_of_an_absolute_target_replaces_the_header() {
     }
 }
 
+/// `a_host_that_is_not_one_is_not_repeated` tries others.
 #[tokio::test]
 async fn host_with_other_characters_is_not_repeated() {
     let service = service().await;
-    let own = format!("http://127.0.0.1:{}/v1", service.store_address.port());
-    for host in ["a'onload='", "user@pets.test", "a;b", "a,b", "a:port", "pets.test:99999"] {
+    for host in ["a;b", "a,b", "pets.test:99999"] {
         let document = get(&service, "/openapi.json", host).await;
         assert!(!document.shown().contains(host), "{host}: {}", document.shown());
-        if document.status() == 200 {
-            assert_eq!(document.json()["servers"][0]["variables"]["storeUrl"]["default"], own, "{host}");
-        }
         let reference = get(&service, "/docs", host).await;
         assert!(reference.head.headers.values().all(|value| !value.to_str().unwrap().contains(host)), "{host}");
     }
@@ -102,34 +89,23 @@ async fn pages_of_the_same_host_may_send_messages() {
     let service = service().await;
     let store = service.store_address.port();
     let host = format!("pets.test:{}", service.messages_address.port());
-    for (origin, is_allowed) in [
-        (&*format!("http://pets.test:{store}"), true),
-        (&format!("http://evil.test:{store}"), false),
-        ("http://evil.test", false),
-        ("https://pets.test", false),
-        ("http://pets.test", false),
-        ("http://pets.test:1", false),
-        ("null", false),
-    ] {
+    let own = format!("http://pets.test:{store}");
+    let evil = format!("http://evil.test:{store}");
+    for origin in [&own, &evil, "https://pets.test", "http://pets.test", "http://pets.test:1", "null"] {
         let preflight = Request::new(service.messages_address, "OPTIONS", "/v1/messages").host(&host);
         let preflight = preflight.header("origin", origin).header("access-control-request-method", "POST");
         let answer = preflight.send().await;
-        assert_eq!(answer.header("access-control-allow-origin"), is_allowed.then_some(origin), "{origin}");
+        assert_eq!(answer.header("access-control-allow-origin"), (origin == own).then_some(origin), "{origin}");
     }
-}
-
-#[tokio::test]
-async fn configured_addresses_ignore_the_host_header() {
-    let service = Service::start().await;
-    let document = get(&service, "/openapi.json", "pets.test:9090").await;
-    assert!(!document.body.contains("pets.test"), "{}", document.body);
-    assert_eq!(document.header("cache-control"), Some("no-cache"));
-    let created = service.request("POST", "/v1/pets").host("pets.test:9090").key(&service.key).json(REX).send().await;
-    assert_eq!(created.header("location"), Some(format!("http://{}/v1/pets/1", service.store_address).as_str()));
 }
 
 async fn service() -> Service {
     Service::start_with(Setup { any_host: true, ..Setup::default() }).await
+}
+
+/// The address of the store in a document.
+fn store_url(document: &Response) -> serde_json::Value {
+    document.json()["servers"][0]["variables"]["storeUrl"]["default"].take()
 }
 
 /// The response to a client that reaches the store listener as `host`.

@@ -60,10 +60,10 @@ async fn reference_opened_at_localhost_with_tls_calls_localhost() {
     let (store, messages) = (service.store_address.port(), service.messages_address.port());
     let host = format!("localhost:{store}");
     let get = async |path: &str| transport.send(service.request("GET", path).host(&host)).await;
-    let document = get("/openapi.json").await.json();
-    assert_eq!(document["servers"][0]["variables"]["storeUrl"]["default"], format!("https://{host}/v1"));
-    let url = format!("https://localhost:{messages}/v1");
-    assert_eq!(document["paths"]["/messages"]["servers"][0]["variables"]["messagesUrl"]["default"], url);
+    let document = get("/openapi.json").await.body;
+    for url in [format!("\"https://{host}/v1\""), format!("\"https://localhost:{messages}/v1\"")] {
+        assert!(document.contains(&url), "{url}");
+    }
     let reference = get("/docs").await;
     let policy = format!("connect-src 'self' https://{host} https://localhost:{messages};");
     assert!(reference.status() == 200 && reference.shown().contains(&policy), "{}", reference.shown());
