@@ -30,7 +30,7 @@ async fn journal_has_what_was_sent_and_received() {
     create().send().await;
     create().send().await;
     preferring(&service, Operation::ListPets, "code=503").send().await;
-    service.request("GET", "/v1/cats").key(&service.key).send().await;
+    service.get("/v1/cats").await;
 
     let listed = requests(&service, "").await;
 
@@ -62,16 +62,16 @@ async fn journal_has_what_was_sent_and_received() {
 async fn journal_is_filtered_and_emptied() {
     let service = Service::start().await;
     let (id, another) = service.another_key(None).await;
-    service.request("GET", "/v1/pets").key(&service.key).send().await;
+    service.get("/v1/pets").await;
     service.request("GET", "/v1/pets/9").key(&another).send().await;
-    let later = "since=2026-11-20T09:30:01Z";
+    let of_key = format!("?keyId={}", id.0);
     for (query, count) in [
         ("?operation=getPet", 1),
         ("?status=200", 1),
         ("?status=404&operation=listPets", 0),
-        (&format!("?keyId={}", id.0), 1),
+        (&of_key, 1),
         ("?since=2026-11-20T09:30:00.123Z", 2),
-        (&format!("?{later}"), 0),
+        ("?since=2026-11-20T09:30:01Z", 0),
     ] {
         assert_eq!(requests(&service, query).await.len(), count, "{query}");
     }
@@ -95,7 +95,7 @@ async fn journal_is_filtered_and_emptied() {
 async fn journal_tells_how_many_requests_are_missing() {
     let service = Service::start().await;
     for _ in 0..103 {
-        service.request("GET", "/v1/pets").key(&service.key).send().await;
+        service.get("/v1/pets").await;
     }
     let answer = read(&service, "", &service.key).await;
     assert_eq!((answer.json().as_array().unwrap().len(), answer.header("requests-dropped")), (100, Some("3")));
@@ -106,19 +106,16 @@ async fn journal_tells_how_many_requests_are_missing() {
 #[tokio::test]
 async fn journal_needs_an_active_key_and_shows_only_its_account() {
     let service = Service::start().await;
-    service.request("GET", "/v1/pets").key(&service.key).send().await;
+    service.get("/v1/pets").await;
     assert_eq!(Request::new(service.ops_address, "GET", "/requests").send().await.code(), "missing_api_key");
     assert_eq!(read(&service, "", "pet_test_wrong").await.code(), "invalid_api_key");
     let (_, other) = service.another_account("grace@example.com").await;
-    assert_eq!(read(&service, "", &other).await.json(), json!([]));
+    assert_eq!(read(&service, "", &other).await.body, "[]");
     let (_, reading) = service.reading_key(service.account).await;
     assert_eq!(read(&service, "", &reading).await.json().as_array().unwrap().len(), 1);
     let delete = Request::new(service.ops_address, "DELETE", "/requests").key(&reading);
     assert_eq!(delete.send().await.code(), "forbidden");
-    let elsewhere = Request::new(service.messages_address, "GET", "/requests").key(&service.key);
-    assert_eq!(elsewhere.send().await.status(), 404);
-    let put = journal(&service, "PUT").send().await;
-    assert_eq!((put.status(), put.header("allow")), (405, Some("GET,HEAD,DELETE")));
+    assert_eq!(Request::new(service.messages_address, "GET", "/requests").send().await.code(), "not_found");
 }
 
 #[tokio::test]

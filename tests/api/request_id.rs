@@ -31,26 +31,22 @@ async fn valid_request_id_of_the_client_is_kept() {
 #[tokio::test]
 async fn generated_request_ids_are_unique() {
     let service = Service::start().await;
-    let mut seen = std::collections::HashSet::new();
-    let mut answers = vec![
-        service.get("/v1/pets").await,
-        service.get("/v1/nothing").await,
-        service.get("/v1/pets?limit=0").await,
-        service.get("/openapi.json").await,
-        service.request("DELETE", "/v1/pets").send().await,
-        service.request("HEAD", "/v1/pets").send().await,
-        service.post("/v1/pets", &" ".repeat(70_000)).await,
-        Request::new(service.messages_address, "OPTIONS", "/v1/messages").send().await,
-        Request::new(service.ops_address, "GET", "/livez").send().await,
-        Request::new(service.ops_address, "GET", "/nothing").send().await,
+    let mut requests = vec![
+        service.call("GET", "/v1/nothing"),
+        service.call("GET", "/v1/pets?limit=0"),
+        service.request("GET", "/openapi.json"),
+        service.request("DELETE", "/v1/pets"),
+        service.request("HEAD", "/v1/pets"),
+        service.call("POST", "/v1/pets").json(" ".repeat(70_000)),
+        Request::new(service.messages_address, "OPTIONS", "/v1/messages"),
+        Request::new(service.ops_address, "GET", "/livez"),
+        Request::new(service.ops_address, "GET", "/nothing"),
     ];
-    for request in service.operations() {
-        answers.push(request.send().await);
-    }
-    for request in service.operations() {
-        answers.push(request.key(&service.key).send().await);
-    }
-    for answer in answers {
+    requests.extend(service.operations());
+    requests.extend(service.operations().into_iter().map(|request| request.key(&service.key)));
+    let mut seen = std::collections::HashSet::new();
+    for request in requests {
+        let answer = request.send().await;
         let id = answer.header("x-request-id").unwrap().to_owned();
         assert_well_formed(&id);
         assert!(seen.insert(id), "{}", answer.shown());

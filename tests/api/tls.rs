@@ -34,14 +34,8 @@ async fn listeners_support_tls_1_2_and_1_3_with_http_1_1() {
 async fn api_uses_https_addresses() {
     let transport = Transport::tls(|_| {}).await;
     let service = &transport.service;
-    let created = transport.send(service.request("POST", "/v1/pets").key(&service.key).json(REX)).await;
-    assert_eq!(created.status(), 201);
+    let created = transport.send(service.call("POST", "/v1/pets").json(REX)).await;
     assert_eq!(created.header("location"), Some(format!("https://{}/v1/pets/1", service.store_address).as_str()));
-    let document = transport.send(service.request("GET", "/openapi.json")).await;
-    assert_eq!(
-        document.json()["servers"][0]["variables"]["storeUrl"]["default"],
-        format!("https://{}/v1", service.store_address)
-    );
     let rejected = transport.send(service.request("GET", "/v1/pets")).await;
     assert_eq!((rejected.code().as_str(), rejected.header(HSTS)), ("missing_api_key", Some("max-age=31536000")));
 }
@@ -102,8 +96,7 @@ async fn stalled_handshake_is_closed_and_frees_its_slot() {
 
     let mut open = Vec::new();
     for _ in 0..4 {
-        let mut stream = soon(transport.connect()).await;
-        transport.assert_answers(&mut stream).await;
-        open.push(stream);
+        open.push(soon(transport.connect()).await);
+        transport.assert_answers(open.last_mut().unwrap()).await;
     }
 }

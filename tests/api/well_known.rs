@@ -33,15 +33,10 @@ async fn security_txt_has_the_contacts_and_never_expires() {
 }
 
 #[tokio::test]
-async fn security_txt_without_tls_has_no_canonical_address() {
-    let service = with_contacts("http://shop.example/v1").await;
-    assert!(!service.request("GET", SECURITY).send().await.body.contains("Canonical"));
-}
-
-#[tokio::test]
-async fn security_txt_without_a_contact_is_not_found() {
-    let service = Service::start().await;
-    assert_eq!(service.request("GET", SECURITY).send().await.code(), "not_found");
+async fn security_txt_needs_a_contact_and_its_canonical_address_tls() {
+    let plain = with_contacts("http://shop.example/v1").await;
+    assert!(!plain.request("GET", SECURITY).send().await.body.contains("Canonical"));
+    assert_eq!(Service::start().await.request("GET", SECURITY).send().await.code(), "not_found");
 }
 
 async fn with_contacts(base_url: &str) -> Service {
