@@ -49,7 +49,7 @@ async fn cut_body_ends_after_half_of_its_announced_length() {
 #[tokio::test]
 async fn cut_body_of_a_large_page_ends_after_half_of_it() {
     let service = Service::with_pets(100).await;
-    let list = || service.request("GET", "/v1/pets?limit=100").key(&service.key).header("connection", "close");
+    let list = || service.call("GET", "/v1/pets?limit=100").header("connection", "close");
     let whole = list().send().await.body;
     let cut = soon(testkit::raw(service.store_address, &list().header("prefer", "drop=body").bytes())).await;
     assert_eq!(cut.split_once("\r\n\r\n").unwrap().1, &whole[..whole.len() / 2]);
@@ -58,7 +58,7 @@ async fn cut_body_of_a_large_page_ends_after_half_of_it() {
 #[tokio::test]
 async fn paced_body_arrives_whole_and_slowly() {
     let service = Service::with_pets(2).await;
-    let list = |preferences| service.request("GET", "/v1/pets").key(&service.key).header("prefer", preferences);
+    let list = |preferences| service.call("GET", "/v1/pets").header("prefer", preferences);
     let whole = list("").send().await.body;
     let began = Instant::now();
     let paced = list("pace=200").send().await;
@@ -71,12 +71,9 @@ async fn paced_body_arrives_whole_and_slowly() {
 #[tokio::test]
 async fn paced_errors_and_cut_bodies_combine() {
     let service = Service::start().await;
-    let request = service.request("GET", "/v1/pets").key(&service.key).header("connection", "close");
-    let text = soon(testkit::raw(
-        service.store_address,
-        &request.header("prefer", "code=503, pace=100, drop=body, delay=20").bytes(),
-    ))
-    .await;
-    assert!(text.starts_with("HTTP/1.1 503") && text.contains("code=503, pace=100, drop=body, delay=20"), "{text}");
+    let preferences = "code=503, pace=100, drop=body, delay=20";
+    let request = service.call("GET", "/v1/pets").header("connection", "close").header("prefer", preferences);
+    let text = soon(testkit::raw(service.store_address, &request.bytes())).await;
+    assert!(text.starts_with("HTTP/1.1 503") && text.contains(preferences), "{text}");
     assert!(text.ends_with("cannot pr"), "{text}");
 }
