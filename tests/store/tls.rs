@@ -43,19 +43,23 @@ impl Secure {
         self.server.control(&["reload"]);
     }
 
-    /// Connects. Returns whether the connections are encrypted, or the error.
-    async fn connect(&self, hosts: &str, parameters: &str) -> Result<bool, String> {
+    /// Asserts that all connections are encrypted, that none is, or that the error contains a text.
+    async fn assert_connects(&self, hosts: &str, parameters: &str, outcome: Result<bool, &str>) {
         static TRIED: AtomicU32 = AtomicU32::new(0);
         let name = format!("tried{}", TRIED.fetch_add(1, Ordering::Relaxed));
         let hosts = hosts.replace("PORT", &self.server.port().to_string());
         let url = format!("postgres://petstore@{hosts}/{}?application_name={name}&{parameters}", self.database);
-        let store = Postgres::open(&options(&url)).await.map_err(|error| error.to_string())?;
-        let encrypted = "SELECT DISTINCT ssl FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)";
-        let encrypted = format!("{encrypted} WHERE application_name = '{name}'");
-        let encrypted = self.server.sql(&self.database, &encrypted);
-        store.close().await;
-        assert!(["t", "f"].contains(&encrypted.as_str()), "all of its connections are alike: {encrypted}");
-        Ok(encrypted == "t")
+        match (Postgres::open(&options(&url)).await, outcome) {
+            (Ok(store), Ok(is_encrypted)) => {
+                let encrypted = "SELECT DISTINCT ssl FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)";
+                let encrypted = format!("{encrypted} WHERE application_name = '{name}'");
+                let encrypted = self.server.sql(&self.database, &encrypted);
+                assert_eq!(encrypted, if is_encrypted { "t" } else { "f" }, "{url}");
+                store.close().await;
+            }
+            (Err(why), Err(expected)) => assert!(why.to_string().contains(expected), "{url}: {why}"),
+            (opened, _) => panic!("{url}: {:?}", opened.map(drop)),
+        }
     }
 
     fn root(&self) -> String {
@@ -64,40 +68,34 @@ impl Secure {
 }
 
 #[tokio::test]
-async fn default_prefer_and_require_encrypt_without_verification() {
-    let secure = Secure::shared();
-    for mode in ["", "sslmode=prefer", "sslmode=require"] {
-        assert_eq!(secure.connect("127.0.0.1:PORT", mode).await, Ok(true), "{mode}");
-    }
-    let plain = secure.connect("127.0.0.1:PORT", "sslmode=disable").await.unwrap_err();
-    assert!(plain.contains("no encryption"), "{plain}");
-}
-
-#[tokio::test]
-async fn verify_ca_checks_the_authority_and_verify_full_also_the_name() {
+async fn mode_decides_about_encryption_and_verification() {
     let secure = Secure::shared();
     let root = secure.root();
     let other = Certificate::of_authority(&secure.server.folder, "other");
     let other = format!("sslrootcert={}", other.file.display());
+    let (ip, name, both) = ("127.0.0.1:PORT", "localhost:PORT", "127.0.0.1:PORT,localhost:PORT");
+    let socket = format!("{}:PORT", secure.server.folder.display()).replace('/', "%2F");
     for (hosts, parameters, outcome) in [
-        ("127.0.0.1:PORT", format!("sslmode=verify-ca&{root}"), Ok(true)),
-        ("127.0.0.1:PORT", format!("sslmode=require&{root}"), Ok(true)),
-        ("localhost:PORT", format!("sslmode=verify-full&{root}"), Ok(true)),
-        ("127.0.0.1:PORT", format!("sslmode=verify-full&{root}"), Err("not valid for name")),
-        ("127.0.0.1:PORT", format!("sslmode=verify-ca&{other}"), Err("UnknownIssuer")),
-        ("127.0.0.1:PORT", format!("sslmode=require&{other}"), Err("UnknownIssuer")),
-        ("localhost:PORT", format!("sslmode=verify-full&{other}"), Err("UnknownIssuer")),
+        (ip, String::new(), Ok(true)),
+        (ip, "sslmode=prefer".into(), Ok(true)),
+        (ip, "sslmode=require".into(), Ok(true)),
+        (ip, "sslmode=disable".into(), Err("no encryption")),
+        (ip, format!("sslmode=verify-ca&{root}"), Ok(true)),
+        (ip, format!("sslmode=require&{root}"), Ok(true)),
+        (name, format!("sslmode=verify-full&{root}"), Ok(true)),
+        (ip, format!("sslmode=verify-full&{root}"), Err("not valid for name")),
+        (ip, format!("sslmode=verify-ca&{other}"), Err("UnknownIssuer")),
+        (ip, format!("sslmode=require&{other}"), Err("UnknownIssuer")),
+        (name, format!("sslmode=verify-full&{other}"), Err("UnknownIssuer")),
         // Each host must prove its own name.
-        ("127.0.0.1:PORT,localhost:PORT", format!("sslmode=verify-full&{root}"), Ok(true)),
+        (both, format!("sslmode=verify-full&{root}"), Ok(true)),
         ("127.0.0.1:PORT,127.0.0.1:PORT", format!("sslmode=verify-full&{root}"), Err("not valid for name")),
-        ("localhost:PORT", "sslmode=verify-full&sslrootcert=missing.pem".into(), Err("missing.pem: No such file")),
+        (name, "sslmode=verify-full&sslrootcert=missing.pem".into(), Err("missing.pem: No such file")),
+        // A Unix socket is used without TLS in every mode.
+        (&socket, "sslmode=prefer".into(), Ok(false)),
+        (&socket, format!("sslmode=verify-full&{root}"), Ok(false)),
     ] {
-        let tried = secure.connect(hosts, &parameters).await;
-        match (&tried, outcome) {
-            (Ok(encrypted), Ok(expected)) => assert_eq!(*encrypted, expected, "{hosts} {parameters}"),
-            (Err(why), Err(expected)) => assert!(why.contains(expected), "{hosts} {parameters}: {why}"),
-            _ => panic!("{hosts} {parameters}: {tried:?}"),
-        }
+        secure.assert_connects(hosts, &parameters, outcome).await;
     }
 }
 
@@ -108,11 +106,11 @@ async fn self_signed_certificate_is_trusted_if_it_is_the_root() {
     let extensions = "basicConstraints=critical,CA:TRUE\nsubjectAltName=DNS:localhost";
     let own = Certificate::make(&secure.server.folder, "own", extensions, None);
     secure.server.require_tls(&own.file, &own.key);
-    let root = format!("sslrootcert={}", own.file.display());
-    assert_eq!(secure.connect("localhost:PORT", &format!("sslmode=verify-full&{root}")).await, Ok(true));
-    let name = secure.connect("127.0.0.1:PORT", &format!("sslmode=verify-full&{root}")).await.unwrap_err();
-    assert!(name.contains("not valid for name"), "{name}");
-    assert!(secure.connect("localhost:PORT", &format!("sslmode=verify-full&{}", secure.root())).await.is_err());
+    let full = format!("sslmode=verify-full&sslrootcert={}", own.file.display());
+    secure.assert_connects("localhost:PORT", &full, Ok(true)).await;
+    secure.assert_connects("127.0.0.1:PORT", &full, Err("not valid for name")).await;
+    let another = format!("sslmode=verify-full&{}", secure.root());
+    secure.assert_connects("localhost:PORT", &another, Err("invalid peer certificate")).await;
 }
 
 #[tokio::test]
@@ -121,16 +119,15 @@ async fn server_without_tls_is_accepted_unless_tls_is_required() {
     secure.server.set("ssl", "off");
     secure.set_rules("host all all 127.0.0.1/32 trust");
     for mode in ["", "sslmode=prefer", "sslmode=disable"] {
-        assert_eq!(secure.connect("127.0.0.1:PORT", mode).await, Ok(false), "{mode}");
+        secure.assert_connects("127.0.0.1:PORT", mode, Ok(false)).await;
     }
-    let refused = secure.connect("127.0.0.1:PORT", "sslmode=require").await.unwrap_err();
-    assert!(refused.contains("server does not support TLS"), "{refused}");
+    secure.assert_connects("127.0.0.1:PORT", "sslmode=require", Err("server does not support TLS")).await;
 }
 
 #[tokio::test]
 async fn password_proof_is_bound_to_the_tls_connection() {
     let secure = Secure::shared();
-    assert_eq!(secure.connect("127.0.0.1:PORT", "").await, Ok(true), "there are tables");
+    secure.assert_connects("127.0.0.1:PORT", "", Ok(true)).await;
     // One connection each, because SCRAM is slow in debug builds.
     let connect = async |parameters: &str| {
         let (port, database) = (secure.server.port(), &secure.database);
@@ -142,13 +139,4 @@ async fn password_proof_is_bound_to_the_tls_connection() {
     assert_eq!(connect("sslmode=disable").await, Ok(()));
     let plain = connect("sslmode=disable&channel_binding=require").await.unwrap_err();
     assert!(plain.contains("channel binding"), "{plain}");
-}
-
-#[tokio::test]
-async fn unix_socket_is_used_without_tls_in_every_mode() {
-    let secure = Secure::shared();
-    let folder = secure.server.folder.display().to_string().replace('/', "%2F");
-    for mode in ["sslmode=prefer".to_owned(), format!("sslmode=verify-full&{}", secure.root())] {
-        assert_eq!(secure.connect(&format!("{folder}:PORT"), &mode).await, Ok(false), "{mode}");
-    }
 }
