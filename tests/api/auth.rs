@@ -46,7 +46,7 @@ async fn missing_and_invalid_key_have_different_challenges() {
 #[tokio::test]
 async fn impossible_key_is_rejected_without_a_query() {
     let service = Service::start().await;
-    service.database().execute_batch("ALTER TABLE api_keys RENAME TO elsewhere").unwrap();
+    service.sql("ALTER TABLE api_keys RENAME TO elsewhere");
     let mut wrong_checksum = service.key.clone();
     wrong_checksum.replace_range(9..10, if &wrong_checksum[9..10] == "x" { "y" } else { "x" });
     for impossible in ["wrong", &wrong_checksum, ApiKey::generate(Deployment::Production).expose()] {

@@ -26,7 +26,7 @@ async fn every_response_of_the_operation_is_marked_deprecated() {
     ] {
         assert_deprecated(&request.send().await, status, &root);
     }
-    service.database().execute_batch("ALTER TABLE pets RENAME TO elsewhere").unwrap();
+    service.sql("ALTER TABLE pets RENAME TO elsewhere");
     assert_deprecated(&service.get("/v1/pets/1").await, 500, &root);
 }
 

@@ -2,7 +2,7 @@
 //!
 //! `tests/contract` compares each error of each operation with the example in the document.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use expect_test::expect;
@@ -42,13 +42,16 @@ async fn unknown_path_is_not_found() {
         {"code":"not_found","message":"This path does not exist.","status":404}
     "#]]
     .assert_eq(&service.get("/v1/nothing").await.shown());
+    let nowhere = ["/v1", "/v2/pets", "/v1/pet", "/favicon.ico", "/v1/pets/1/owner", "/%00", "/../etc/passwd"];
+    let elsewhere =
+        |address: &SocketAddr| if *address == service.store_address { "/v1/messages" } else { "/v1/pets?x=1" };
     for address in service.addresses() {
-        for path in ["/", "/v1", "/v2/pets", "/v1/pet", "/favicon.ico", "/v1/pets/1/owner", "/%00", "/../etc/passwd"] {
-            if path == "/" && address == service.store_address {
-                continue; // The console.
+        for path in nowhere.into_iter().chain([elsewhere(&address)]) {
+            // The route comes before the method and everything else.
+            for method in ["GET", "POST", "DELETE", "OPTIONS", "BREW"] {
+                let request = Request::new(address, method, path).header("content-type", "text/plain").body("x");
+                assert_eq!(request.send().await.code(), "not_found", "{address} {method} {path}");
             }
-            let answer = Request::new(address, "GET", path).send().await;
-            assert_eq!(answer.code(), "not_found", "{address} {path}");
         }
     }
     assert_eq!(service.request("GET", "/docs/nothing.js").send().await.code(), "not_found");
@@ -176,8 +179,7 @@ async fn database_error_is_500_without_details() {
     let service = Service::start().await;
     let rename = |from: &str, to: &str| {
         for table in ["pets", "orders", "messages"] {
-            let sql = format!("ALTER TABLE {table}{from} RENAME TO {table}{to}");
-            service.database().execute_batch(&sql).unwrap();
+            service.sql(&format!("ALTER TABLE {table}{from} RENAME TO {table}{to}"));
         }
     };
     service.create_pets(1).await;
@@ -217,7 +219,7 @@ async fn panic_is_500() {
 async fn held_lock_blocks_writes_but_not_reads() {
     let setup = Setup { busy_timeout: Duration::from_millis(100), ..Setup::default() };
     let service = Service::start_with(setup).await;
-    let database = service.database();
+    let database = service.connection();
     service.create_pets(1).await;
 
     database.execute_batch("BEGIN IMMEDIATE").unwrap();

@@ -52,7 +52,7 @@ async fn reads(service: &Service, path: &str) -> u64 {
 #[tokio::test]
 async fn pages_show_changes_by_this_and_other_processes() {
     let service = Service::with_pets(3).await;
-    let (other, path) = (service.database(), "/v1/pets?limit=1&status=available");
+    let (other, path) = (service.connection(), "/v1/pets?limit=1&status=available");
     let mut count = 3;
     for turn in 0..20 {
         assert_eq!(service.ids(path).await, [1]);

@@ -65,7 +65,7 @@ async fn lost_file_ends_readiness_permanently() {
 #[tokio::test]
 async fn database_without_tables_is_not_ready() {
     let service = Service::start().await;
-    service.database().execute_batch("ALTER TABLE meta RENAME TO elsewhere").unwrap();
+    service.sql("ALTER TABLE meta RENAME TO elsewhere");
     assert!(service.get("/readyz").await.head.status.is_server_error());
     assert_eq!(service.get("/livez").await.status(), 200);
 }

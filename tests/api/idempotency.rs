@@ -2,13 +2,9 @@
 
 use std::time::Duration;
 
-use petstore::api::parse_new_pet;
-use petstore::domain::json::pet_json;
-use petstore::domain::{IdempotencyKey, KeyedRequest, Pet, Role};
-use petstore::store::postgres::{DatabaseUrl, Limits, Options, Postgres};
-use petstore::store::{Store, StoredResponse, WriteKey};
-use testkit::postgres::{self, OpenTransaction, query, sessions};
-use testkit::{Request, Response, TIMEOUT, until, within};
+use petstore::domain::Role;
+use testkit::postgres::{OpenTransaction, sessions};
+use testkit::{Request, Response, TIMEOUT, new_pet, until, within};
 
 use crate::service::{HELLO, LARGEST, NOW, OPERATOR, REMOVAL, REX, Service};
 
@@ -102,30 +98,32 @@ async fn invalid_key_is_rejected_with_syntax_and_values() {
     assert_eq!(list.send().await.body, "[]");
 }
 
-#[tokio::test]
-async fn only_executed_requests_are_stored() {
-    let service = Service::start().await;
-    for wrong in [
-        create(&service, "a").json("{"),
-        create(&service, "a").json(r#"{"name":"","categoryId":3}"#),
-        create(&service, "a").header("content-type", "text/plain").body(REX),
-        create(&service, "a").json(" ".repeat(LARGEST + 1)),
-    ] {
-        assert!(wrong.send().await.status() >= 400);
-    }
-    service.database().execute_batch("ALTER TABLE pets RENAME TO elsewhere").unwrap();
-    assert_eq!(create(&service, "a").json(REX).send().await.code(), "internal_error");
-    service.database().execute_batch("ALTER TABLE elsewhere RENAME TO pets").unwrap();
+#[test]
+fn only_executed_requests_are_stored() {
+    Service::on_every_database(async |service| {
+        for wrong in [
+            create(service, "a").json("{"),
+            create(service, "a").json(r#"{"name":"","categoryId":3}"#),
+            create(service, "a").header("content-type", "text/plain").body(REX),
+            create(service, "a").json(" ".repeat(LARGEST + 1)),
+        ] {
+            assert!(wrong.send().await.status() >= 400);
+        }
+        service.sql("ALTER TABLE pets RENAME TO elsewhere");
+        assert_eq!(create(service, "a").json(REX).send().await.code(), "internal_error");
+        service.sql("ALTER TABLE elsewhere RENAME TO pets");
 
-    let first = create(&service, "a").json(MIMI).send().await;
-    assert_eq!(outcome(&first), (201, false), "{}", first.shown());
+        let first = create(service, "a").json(MIMI).send().await;
+        assert_eq!(outcome(&first), (201, false), "{}", first.shown());
 
-    // A request whose response cannot be stored is rolled back.
-    let broken = "ALTER TABLE idempotency_records RENAME COLUMN body TO elsewhere";
-    service.database().execute_batch(broken).unwrap();
-    assert_eq!(create(&service, "b").json(REX).send().await.code(), "internal_error");
-    assert_eq!(service.post("/v1/pets", REX).await.status(), 201, "requests without a key do not use the table");
-    assert_eq!(animals(&service).await, 2);
+        // A request whose response cannot be stored is rolled back.
+        service.sql("ALTER TABLE idempotency_records RENAME COLUMN body TO elsewhere");
+        assert_eq!(create(service, "b").json(REX).send().await.code(), "internal_error");
+        assert_eq!(send(service, "b").json(HELLO).send().await.code(), "internal_error");
+        assert_eq!(service.messages_of(service.account).await.len(), 0);
+        assert_eq!(service.post("/v1/pets", REX).await.status(), 201, "requests without a key do not use the table");
+        assert_eq!(animals(service).await, 2);
+    });
 }
 
 #[test]
@@ -190,40 +188,22 @@ fn replay_needs_the_permission_of_now() {
     });
 }
 
-#[tokio::test]
-async fn request_that_cannot_be_stored_is_rolled_back_on_postgresql() {
-    let url = postgres::database();
-    let service = Service::start_at(&url).await;
-    query(&url, "ALTER TABLE idempotency_records ADD CHECK (status = 0)");
-    assert_eq!(create(&service, "a").json(REX).send().await.code(), "internal_error");
-    assert_eq!(send(&service, "a").json(HELLO).send().await.code(), "internal_error");
-    assert_eq!(query(&url, "SELECT (SELECT count(*) FROM pets) + (SELECT count(*) FROM messages)"), "0");
-    assert_eq!(service.post("/v1/pets", REX).await.status(), 201, "requests without a key do not use the table");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn key_in_progress_in_another_process_is_409() {
-    let url = postgres::database();
+    let url = testkit::postgres::database();
     let service = Service::start_at(&url).await;
-    let mut patient = DatabaseUrl::parse(&url).unwrap();
-    patient.limits = Limits(TIMEOUT);
-    let other = Postgres::open(&Options::new(patient)).await.unwrap();
-    let other = Store::Postgres(Box::new(other));
+    let other = service.database.serve();
     // A third session blocks the first request.
     let holder = OpenTransaction::begin(&url, "LOCK TABLE pets");
-
-    let key = IdempotencyKey::parse(b"a").unwrap();
-    let request = KeyedRequest::new(service.account, "createPet", &key, "/v1/pets", REX, NOW);
-    let key = WriteKey::new(request, |pet: &Pet<'_>| StoredResponse::json(201, pet_json(pet)));
-    let first = tokio::spawn(async move { other.create_pet(parse_new_pet(REX).unwrap(), Some(key)).await.unwrap() });
+    let first = other.pet_request(&service.key, "Rex").header("idempotency-key", "a");
+    let first = tokio::spawn(first.send());
     within(TIMEOUT, "waiting for the table", || sessions(&url, "wait_event_type = 'Lock'") > 0);
 
-    let busy = create(&service, "a").json(REX).send().await;
-    assert_eq!((busy.status(), busy.code().as_str()), (409, "conflict"), "{}", busy.shown());
-    assert_eq!(busy.header("retry-after"), Some("1"));
+    let busy = create(&service, "a").json(new_pet("Rex")).send().await;
+    assert_eq!((busy.code().as_str(), busy.header("retry-after")), ("conflict", Some("1")), "{}", busy.shown());
     holder.release();
-    let first = first.await.unwrap().executed().unwrap();
-    let again = create(&service, "a").json(REX).send().await;
-    assert_eq!(outcome(&again), (201, true));
-    assert_eq!((again.body.into_bytes(), animals(&service).await), (pet_json(&first), 1));
+    let first = first.await.unwrap();
+    let again = create(&service, "a").json(new_pet("Rex")).send().await;
+    assert_eq!((outcome(&first), outcome(&again)), ((201, false), (201, true)));
+    assert_eq!((again.body, animals(&service).await), (first.body, 1));
 }

@@ -106,7 +106,8 @@ async fn error_lists_what_is_allowed() {
         `status` must be one of available, pending, sold.
         `name` has 0 characters; 1 to 255 are allowed.
         `name` has the control character U+0007, which is not allowed.
-        `message` has 0 characters; 1 to 10,000 are allowed."#]].assert_eq(&messages);
+        `message` has 0 characters; 1 to 10,000 are allowed."#]]
+    .assert_eq(&messages);
 }
 
 #[tokio::test]

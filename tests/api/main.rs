@@ -4,7 +4,6 @@ mod any_host;
 mod audit;
 mod auth;
 mod broken_responses;
-mod caching;
 mod cors;
 mod deprecation;
 mod docs;

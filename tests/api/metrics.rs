@@ -135,7 +135,7 @@ async fn backup_age_is_reported_with_a_schedule() {
 #[tokio::test]
 async fn missing_standbys_are_counted() {
     let server = PostgresServer::start();
-    let service = Service::start_with(Setup { postgres: Some(server.database()), ..Setup::default() }).await;
+    let service = Service::start_at(&server.database()).await;
     let standbys = async |wanted: f64, connected: f64| {
         until(async || {
             let scraped = service.metrics().await;
@@ -145,8 +145,7 @@ async fn missing_standbys_are_counted() {
         .await;
     };
     standbys(0.0, 0.0).await;
-    server.sql("postgres", "ALTER SYSTEM SET synchronous_standby_names = 'ANY 2 (*)'");
-    server.sql("postgres", "SELECT pg_reload_conf()");
+    server.set("synchronous_standby_names", "ANY 2 (*)");
     standbys(2.0, 0.0).await;
     let _standby = server.standby();
     standbys(2.0, 1.0).await;

@@ -107,7 +107,7 @@ async fn ids_stay_below_2_to_the_53() {
     let service = Service::start().await;
     let last = (1_i64 << 53) - 1;
     let sql = format!("INSERT INTO pets (id, name, category_id, status) VALUES ({}, 'Rex', 3, 0)", last - 1);
-    service.database().execute_batch(&sql).unwrap();
+    service.sql(&sql);
 
     assert_eq!(service.post("/v1/pets", REX).await.json()["id"], last);
     assert_eq!(service.post("/v1/pets", REX).await.code(), "internal_error");

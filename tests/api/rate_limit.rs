@@ -96,7 +96,7 @@ async fn responses_report_the_remaining_quota() {
         (202, service.message_request().json(HELLO)),
         (503, service.request("POST", "/v1/pets").json(REX)),
     ]) {
-        let database = service.database();
+        let database = service.connection();
         if status == 503 {
             database.execute_batch("BEGIN IMMEDIATE").unwrap();
         }

@@ -29,24 +29,28 @@ async fn valid_request_id_of_the_client_is_kept() {
 }
 
 #[tokio::test]
-async fn generated_request_ids_are_unique() {
-    let service = Service::start().await;
+async fn response_has_its_own_request_id_and_is_not_stored() {
+    let service = Service::with_pets(2).await;
     let mut requests = vec![
-        service.call("GET", "/v1/nothing"),
         service.call("GET", "/v1/pets?limit=0"),
-        service.request("GET", "/openapi.json"),
+        service.call("HEAD", "/v1/pets"),
         service.request("DELETE", "/v1/pets"),
-        service.request("HEAD", "/v1/pets"),
         service.call("POST", "/v1/pets").json(" ".repeat(70_000)),
+        service.request("GET", "/docs/nothing"),
         Request::new(service.messages_address, "OPTIONS", "/v1/messages"),
-        Request::new(service.ops_address, "GET", "/livez"),
-        Request::new(service.ops_address, "GET", "/nothing"),
+        Request::new(service.ops_address, "GET", "/metrics"),
     ];
+    for address in service.addresses() {
+        requests.extend(["/livez", "/readyz", "/v1/nothing"].map(|path| Request::new(address, "GET", path)));
+        requests.extend(["DELETE", "HEAD"].map(|method| Request::new(address, method, "/livez")));
+    }
     requests.extend(service.operations());
     requests.extend(service.operations().into_iter().map(|request| request.key(&service.key)));
     let mut seen = std::collections::HashSet::new();
     for request in requests {
         let answer = request.send().await;
+        let headers = ["cache-control", "x-content-type-options"].map(|name| answer.header(name));
+        assert_eq!(headers, [Some("no-store"), Some("nosniff")], "{}", answer.shown());
         let id = answer.header("x-request-id").unwrap().to_owned();
         assert_well_formed(&id);
         assert!(seen.insert(id), "{}", answer.shown());
@@ -57,9 +61,9 @@ async fn generated_request_ids_are_unique() {
 async fn cause_of_a_500_is_logged_with_the_request_id() {
     let log = Log::start();
     let service = Service::start().await;
-    service.database().execute_batch("ALTER TABLE pets RENAME TO elsewhere").unwrap();
+    service.sql("ALTER TABLE pets RENAME TO elsewhere");
 
-    let answer = service.request("GET", "/v1/pets").key(&service.key).header("x-request-id", "mine-42").send().await;
+    let answer = service.call("GET", "/v1/pets").header("x-request-id", "mine-42").send().await;
 
     assert_eq!((answer.status(), answer.header("x-request-id")), (500, Some("mine-42")));
     let lines = log.lines_of("mine-42");

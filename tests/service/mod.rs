@@ -94,6 +94,7 @@ pub struct Service {
     pub store: Arc<Store>,
     pub api: Arc<Api>,
     pub app: App,
+    pub database: Database,
     pub folder: tempfile::TempDir,
     /// A key of the account `ada@example.com`, which is staff.
     pub key: String,
@@ -149,6 +150,7 @@ impl Service {
             busy_timeout: setup.busy_timeout,
             ..Options::new(folder.path())
         };
+        let database = setup.postgres.clone().map_or_else(|| Database::folder(folder.path()), Database::url);
         let store = Arc::new(match setup.postgres {
             None => Store::Sqlite(Sqlite::open(&options).unwrap()),
             Some(url) => {
@@ -159,12 +161,9 @@ impl Service {
             }
         });
         let clock = Clock::fixed(NOW);
-        let (store_listener, messages_listener, ops_listener) = (listener().await, listener().await, listener().await);
-        let (store_address, messages_address, ops_address) = (
-            store_listener.local_addr().unwrap(),
-            messages_listener.local_addr().unwrap(),
-            ops_listener.local_addr().unwrap(),
-        );
+        let [store_listener, messages_listener, ops_listener] = [listener().await, listener().await, listener().await];
+        let [store_address, messages_address, ops_address] =
+            [&store_listener, &messages_listener, &ops_listener].map(|listener| listener.local_addr().unwrap());
         let scheme = if setup.tls.is_some() { Scheme::HTTPS } else { Scheme::HTTP };
         let told = |bound: SocketAddr| match setup.any_host {
             true => SocketAddr::from(([0, 0, 0, 0], bound.port())),
@@ -202,6 +201,7 @@ impl Service {
             store,
             api: app.api.clone(),
             app,
+            database,
             folder,
             key,
             account,
@@ -324,14 +324,14 @@ impl Service {
         Request::new(self.messages_address, "POST", "/v1/messages")
     }
 
-    /// A connection of its own to the service's database.
-    pub fn database(&self) -> rusqlite::Connection {
+    /// A connection of its own to the embedded database.
+    pub fn connection(&self) -> rusqlite::Connection {
         rusqlite::Connection::open(self.database_file()).unwrap()
     }
 
-    /// Runs SQL on a connection of its own. Returns a line for each row, columns separated by `|`.
+    /// Runs SQL as another program. Returns a line for each row, columns separated by `|`.
     pub fn sql(&self, sql: &str) -> String {
-        Database::folder(self.folder.path()).sql(sql)
+        self.database.sql(sql)
     }
 
     pub fn database_file(&self) -> std::path::PathBuf {
