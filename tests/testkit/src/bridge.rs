@@ -1,15 +1,14 @@
 //! The bridge to NATS JetStream, exactly as docs/relay.md shows it.
 
 use std::fs;
-use std::net::TcpStream;
 use std::process::Command;
 
 use tempfile::TempDir;
 
+use crate::database::succeed;
 use crate::nats::NatsServer;
 use crate::postgres::free_port;
-use crate::process::{Killed, root, with_clean_environment};
-use crate::wait::{TIMEOUT, within};
+use crate::process::{Killed, root};
 
 /// Prints the messages of the stream, a line of JSON each.
 const READ: &str = r#"
@@ -61,17 +60,7 @@ impl Bridge {
 
     pub fn start_again(&mut self) {
         assert!(self.running.is_none(), "the bridge is running");
-        let path = self.folder.path().join("log");
-        let log = || fs::File::options().create(true).append(true).open(&path).unwrap();
-        let mut command = python();
-        let command = command.arg("bridge.py").current_dir(self.folder.path()).stdout(log()).stderr(log());
-        let mut running = Killed(command.spawn().unwrap());
-        within(TIMEOUT, "the start of the bridge", || {
-            let has_ended = running.0.try_wait().unwrap().is_some();
-            assert!(!has_ended, "{}", fs::read_to_string(&path).unwrap());
-            TcpStream::connect(("127.0.0.1", self.port)).is_ok()
-        });
-        self.running = Some(running);
+        self.running = Some(Killed::listening(&[&python(), "bridge.py"], self.folder.path(), self.port));
     }
 
     /// `kill -9` of the bridge. The broker runs on.
@@ -85,9 +74,7 @@ impl Bridge {
 
     /// The messages of the stream in order.
     pub fn stored(&self) -> Vec<Stored> {
-        let read = python().args(["-c", READ, &self.nats.url()]).output().unwrap();
-        assert!(read.status.success(), "{}", String::from_utf8_lossy(&read.stderr));
-        let lines = String::from_utf8(read.stdout).unwrap();
+        let lines = succeed(Command::new(python()).args(["-c", READ, &self.nats.url()]));
         let stored = |line: &str| {
             let (id, account, body) = serde_json::from_str(line).unwrap();
             Stored { id, account, body }
@@ -97,12 +84,8 @@ impl Bridge {
 }
 
 /// Python with the libraries that the page needs.
-fn python() -> Command {
+fn python() -> String {
     let path = root().join("target/tools/python/bin/python");
     assert!(path.exists(), "{} is missing: run scripts/test, which installs it", path.display());
-    // The process is killed when the thread that started it ends.
-    let mut command = Command::new("setpriv");
-    with_clean_environment(&mut command);
-    command.args(["--pdeathsig", "KILL"]).arg(path).env("PYTHONDONTWRITEBYTECODE", "1");
-    command
+    path.into_os_string().into_string().unwrap()
 }

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::mem::replace;
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -66,6 +67,23 @@ impl Drop for Keeper {
 
 /// A process that is killed on drop.
 pub struct Killed(pub Child);
+
+impl Killed {
+    /// Starts a program that is killed with this thread, appends its output to `log`, and waits until it listens on `port`.
+    pub(crate) fn listening(program: &[&str], folder: &Path, port: u16) -> Self {
+        let log = folder.join("log");
+        let output = || fs::File::options().create(true).append(true).open(&log).unwrap();
+        let mut command = server_program("setpriv");
+        command.args(["--pdeathsig", "KILL"]).args(program).current_dir(folder).stdout(output()).stderr(output());
+        let mut server = Self(command.spawn().unwrap());
+        within(TIMEOUT, "listening", || {
+            let has_ended = server.0.try_wait().unwrap().is_some();
+            assert!(!has_ended, "{program:?}: {}", fs::read_to_string(&log).unwrap());
+            TcpStream::connect(("127.0.0.1", port)).is_ok()
+        });
+        server
+    }
+}
 
 impl Drop for Killed {
     fn drop(&mut self) {
