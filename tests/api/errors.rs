@@ -224,13 +224,12 @@ async fn held_lock_blocks_writes_but_not_reads() {
 
     database.execute_batch("BEGIN IMMEDIATE").unwrap();
     for answer in [service.post("/v1/pets", REX).await, service.message(HELLO).await] {
-        assert_eq!((answer.status(), answer.code().as_str()), (503, "unavailable"));
-        assert!(answer.header("retry-after").unwrap().parse::<u32>().unwrap() >= 1);
+        assert_eq!((answer.code().as_str(), answer.header("retry-after")), ("unavailable", Some("1")));
         assert_eq!(answer.json()["message"], "The service cannot process this request now. Try again later.");
     }
     assert_eq!(service.ids("/v1/pets").await, [1]);
     assert_eq!(service.get("/v1/pets/1").await.status(), 200);
 
     database.execute_batch("ROLLBACK").unwrap();
-    assert_eq!(service.post("/v1/pets", REX).await.json()["id"], 2, "the rejected write used no id");
+    assert_eq!(service.post("/v1/pets", REX).await.id(), 2, "the rejected write used no id");
 }

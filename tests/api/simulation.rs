@@ -31,6 +31,11 @@ pub fn applied(answer: &Response) -> &str {
     answer.header("preference-applied").unwrap_or_default()
 }
 
+/// The status, and the preferences that were applied.
+pub fn outcome(answer: &Response) -> (u16, &str) {
+    (answer.status(), applied(answer))
+}
+
 /// The first documented error of a status is that of `code`.
 #[tokio::test]
 async fn every_error_of_the_table_can_be_simulated() {
@@ -120,9 +125,8 @@ fn retry_after_a_dropped_response_is_replayed() {
 #[tokio::test]
 async fn dropped_connections_end_without_a_byte() {
     for transport in Transport::each(|_| {}).await {
-        let head = transport.begun_post("/v1/pets", &format!("content-length: {}\r\n", REX.len()));
         for (preference, animals) in [("drop=request", 0), ("drop=response", 1)] {
-            let mut stream = transport.connect_with(&format!("{head}prefer: {preference}\r\n\r\n{REX}")).await;
+            let mut stream = transport.create(&format!("prefer: {preference}\r\n")).await;
             // With TLS, this fails without a close notification.
             assert_eq!(soon(read_to_end(&mut stream)).await, "", "{preference}");
             assert_eq!(transport.service.store.count_pets().await.unwrap(), animals, "{preference}");
@@ -153,11 +157,6 @@ async fn delay_holds_back_any_response() {
     let dropped = preferring(&service, Operation::CreatePet, "delay=300, drop=request").json(REX);
     assert_eq!(send_to_end(&service, dropped).await, "");
     assert!(began.elapsed() >= Duration::from_millis(300));
-    for ignored in ["delay=0", "delay=30001", "delay=-1", "delay=1e3", "delay=+5", "delay", "delay=9999999999999999999"]
-    {
-        let answer = preferring(&service, Operation::ListPets, ignored).send().await;
-        assert_eq!((answer.status(), applied(&answer)), (200, ""), "{ignored}");
-    }
 }
 
 #[tokio::test]
@@ -176,13 +175,11 @@ async fn date_simulates_the_day_of_the_removal() {
     let service = Service::with_pets(1).await;
     let on = |operation, date: &str| preferring(&service, operation, &format!("date={date}"));
 
-    let removed = on(Operation::GetPet, "2030-12-05").send().await;
-    assert_eq!((removed.code().as_str(), applied(&removed)), ("operation_removed", "date=2030-12-05"));
-    assert_eq!(removed.header("deprecation"), Some("@1795132800"));
-    let never = on(Operation::GetPet, "9999-12-31").send().await;
-    assert_eq!((never.status(), applied(&never)), (410, "date=9999-12-31"));
-    let before = on(Operation::GetPet, "2030-12-04").send().await;
-    assert_eq!((before.status(), applied(&before)), (200, "date=2030-12-04"));
+    for (date, status) in [("2030-12-04", 200), ("2030-12-05", 410), ("9999-12-31", 410)] {
+        let answer = on(Operation::GetPet, date).send().await;
+        assert_eq!(outcome(&answer), (status, &*format!("date={date}")));
+        assert_eq!(answer.header("deprecation"), Some("@1795132800"));
+    }
     let without_key = service.request("GET", "/v1/pets/1").header("prefer", "date=2030-12-05").send().await;
     assert_eq!((without_key.code().as_str(), applied(&without_key)), ("missing_api_key", ""));
 
@@ -192,11 +189,6 @@ async fn date_simulates_the_day_of_the_removal() {
     let replayed = create("2030-12-04").send().await;
     assert!(replayed.is_replayed() && replayed.header("location").is_some(), "{}", replayed.shown());
 
-    for ignored in ["2026-11-19", "2030-13-01", "2030-02-30", "20301205", "2030-12-5", "2030-12-05T00", "tomorrow", ""]
-    {
-        let answer = on(Operation::GetPet, ignored).send().await;
-        assert_eq!((answer.status(), applied(&answer)), (200, ""), "{ignored}");
-    }
     assert_eq!(applied(&on(Operation::GetPet, "2026-11-20").send().await), "date=2026-11-20", "today");
     service.clock.set(REMOVAL);
     assert_eq!(on(Operation::GetPet, "2026-11-20").send().await.code(), "operation_removed", "it stays removed");
@@ -209,7 +201,7 @@ async fn date_applies_to_the_document_without_a_key() {
         [("date=2030-12-05, code=503, drop=response", "date=2030-12-05"), ("code=503, delay=30000", "")]
     {
         let document = service.request("GET", "/openapi.json").header("prefer", preferences).send().await;
-        assert_eq!((document.status(), applied(&document)), (200, expected));
+        assert_eq!(outcome(&document), (200, expected));
         assert_eq!(document.body.contains("getPet"), expected.is_empty());
         assert!(document.list("vary").contains(&"prefer".to_owned()), "{preferences}");
     }
@@ -240,13 +232,16 @@ async fn preferences_combine() {
 /// `preferences_are_parsed_as_rfc_7240_says` has other forms.
 #[tokio::test]
 async fn other_preferences_are_ignored() {
-    let service = Service::start().await;
+    let service = Service::with_pets(1).await;
     for preferences in [
-        "", "code=200", "code=404", "code=abc", "code=99999", "error=conflict", "error=teapot", "drop",
-        "drop=everything", "code=0503", "x-code=503", "code;503", "code=, code=503",
+        "", "code=200", "code=409", "code=abc", "code=99999", "error=conflict", "error=teapot", "drop",
+        "drop=everything", "code=0503", "x-code=503", "code;503", "code=, code=503", "delay=0", "delay=30001",
+        "delay=-1", "delay=1e3", "delay=+5", "delay", "delay=9999999999999999999", "date=2026-11-19",
+        "date=2030-13-01", "date=2030-02-30", "date=20301205", "date=2030-12-5", "date=2030-12-05T00", "date=tomorrow",
+        "date=",
     ] {
-        let answer = preferring(&service, Operation::ListPets, preferences).send().await;
-        assert_eq!((answer.status(), applied(&answer)), (200, ""), "{preferences}");
+        let answer = preferring(&service, Operation::GetPet, preferences).send().await;
+        assert_eq!(outcome(&answer), (200, ""), "{preferences}");
     }
     for path in ["/livez", "/readyz", "/docs", "/"] {
         let answer = service.request("GET", path).header("prefer", "code=503, drop=response, delay=30000").send().await;
@@ -267,7 +262,7 @@ async fn production_ignores_preferences() {
             ["code=503", "error=internal_error", "drop=request", "drop=response", "delay=30000", "date=2030-12-05"]
         {
             let answer = preferring(&service, Operation::GetPet, preferences).send().await;
-            assert_eq!((answer.status(), applied(&answer)), (200, ""), "{preferences}");
+            assert_eq!(outcome(&answer), (200, ""), "{preferences}");
         }
         let document = service.request("GET", "/openapi.json").header("prefer", "date=2030-12-05").send().await;
         assert!(document.body.contains("getPet"));

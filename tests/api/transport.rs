@@ -7,7 +7,7 @@ use testkit::{Certificate, Request, Response, read_response_from, soon};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::service::{Service, Setup};
+use crate::service::{REX, Service, Setup};
 
 pub const LIVE: &str = "GET /livez HTTP/1.1\r\nhost: x\r\n\r\n";
 
@@ -84,6 +84,12 @@ impl Transport {
             "POST {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {key}\r\nx-request-id: mine\r\n\
              content-type: application/json\r\n{framing}"
         )
+    }
+
+    /// Connects and sends a request that creates an animal, with these further lines in its head.
+    pub async fn create(&self, lines: &str) -> Box<dyn Stream> {
+        let framing = format!("content-length: {}\r\n{lines}\r\n{REX}", REX.len());
+        self.connect_with(&self.begun_post("/v1/pets", &framing)).await
     }
 
     /// Waits until the server accepts no more connections.
