@@ -1,4 +1,5 @@
-//! Orders. `tests/api/orders.rs` tells what clients see on each database.
+//! Orders. `tests/api/orders.rs` tells what clients see on each database, and `verification/tests/promises/linearizable.rs` what
+//! concurrent clients see.
 
 use petstore::domain::order::{PlaceOrderError, TransitionError};
 use petstore::domain::{
@@ -7,36 +8,9 @@ use petstore::domain::{
 };
 use petstore::store::{Outcome, Store};
 
-use crate::fixtures::{
-    NOW, account, account_with_password, create_pet, on_every_database, on_every_database_with_sql, spawn,
-};
+use crate::fixtures::{NOW, account, account_with_password, create_pet, on_every_database, on_every_database_with_sql};
 
 const LATER: Timestamp = Timestamp::from_milliseconds(1_795_167_060_123);
-
-#[test]
-fn concurrent_transitions_are_serialized() {
-    on_every_database(async |store| {
-        let ada = account(&store, "ada@example.com").await;
-        for _ in 0..20 {
-            let pet = pet(&store).await;
-            let order = placed(place(&store, ada, pet).await);
-            change(&store, ada, order, Transition::Approve).await.executed().unwrap();
-            let steps = [Transition::Deliver, Transition::Cancel, Transition::Deliver, Transition::Cancel];
-            let steps =
-                steps.map(|step| spawn(&store, move |store| async move { change(&store, ada, order, step).await }));
-            let mut done = Vec::new();
-            for step in steps {
-                match step.await.unwrap() {
-                    Outcome::Executed(order) => done.push(order.status),
-                    Outcome::Refused(TransitionError::WrongStatus { .. }) => {}
-                    other => panic!("{other:?}"),
-                }
-            }
-            assert_eq!(done.len(), 1, "delivered or cancelled, and not both: {done:?}");
-            assert_eq!(status(&store, pet).await, done[0].pet());
-        }
-    });
-}
 
 #[test]
 fn deleting_an_account_cancels_its_open_orders() {

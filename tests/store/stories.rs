@@ -2,7 +2,6 @@
 //! about animals.
 
 use std::io::ErrorKind;
-use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -17,7 +16,7 @@ use petstore::store::{ExportError, Outcome, Store, StoreError, StoredResponse, W
 
 use crate::fixtures::{
     NOW, OPERATOR, account, account_with_password, animals, create_pet, digest, email, key, message, new_key, new_pet,
-    on_every_database, open_postgresql, session,
+    on_every_database, session,
 };
 
 #[test]
@@ -353,42 +352,6 @@ fn closed_store_is_unavailable() {
         let created = create_pet(&store, "Rex", PetStatus::Sold).await;
         assert!(matches!(created, Err(StoreError::Unavailable(_))));
     });
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn concurrent_processes_execute_a_request_once_per_key() {
-    let url = testkit::postgres::database();
-    let stores = [open_postgresql(&url).await, open_postgresql(&url).await, open_postgresql(&url).await];
-    let account = account(&stores[0], "ada@example.com").await;
-    // 10 requests for each of 50 keys.
-    let requests: Vec<_> = (0..500)
-        .map(|n| {
-            let store = Arc::clone(&stores[n % stores.len()]);
-            tokio::spawn(async move {
-                // Under load, a key may be in progress for longer than a request waits.
-                loop {
-                    match create_once(&store, account, n as u64 % 50, NOW).await {
-                        Outcome::InProgress => {}
-                        Outcome::Executed(pet) => return (true, pet.id.to_string().into()),
-                        Outcome::Replayed(response) => return (false, response.body),
-                        other => panic!("{other:?}"),
-                    }
-                }
-            })
-        })
-        .collect();
-    let mut executed = [0; 50];
-    let mut bodies = [const { None }; 50];
-    for (n, request) in requests.into_iter().enumerate() {
-        let (is_executed, body) = request.await.unwrap();
-        executed[n % 50] += i32::from(is_executed);
-        assert_eq!(*bodies[n % 50].get_or_insert(body.clone()), body);
-    }
-    assert_eq!(executed, [1; 50]);
-    let batches = testkit::postgres::query(&url, "SELECT count(DISTINCT xmin::text) FROM pets").parse::<u32>().unwrap();
-    assert!(batches < 50, "{batches} transactions for 50 animals");
-    let unanswered = testkit::postgres::query(&url, "SELECT count(*) FROM idempotency_records WHERE status <> 201");
-    assert_eq!(unanswered, "0", "every record has its response");
 }
 
 /// Creates an animal once per idempotency key.
