@@ -39,11 +39,6 @@ impl Documented {
         self.operation.method() == "POST"
     }
 
-    pub fn has_query_parameters(&self) -> bool {
-        let parameters = self.value["parameters"].as_array();
-        parameters.into_iter().flatten().any(|parameter| parameter["in"] == "query")
-    }
-
     /// The example of the request body. Empty if the operation takes none.
     pub fn example(&self) -> String {
         let example = self.value.pointer("/requestBody/content/application~1json/example");

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use hyper::header::HeaderName;
 use petstore::api::{Listener, Operation, RateLimit};
 use serde_json::{Value, json};
-use testkit::{Request, Response};
+use testkit::{Request, Response, fields};
 
 use crate::document::{after_removal, production};
 use crate::documented::{Documented, operations};
@@ -69,6 +69,11 @@ async fn operations_read_the_documented_parameters() {
         let read = [("Idempotency-Key", rejected), ("Prefer", simulated)];
         let read = read.into_iter().filter(|(_, is_read)| *is_read).map(|(name, _)| name.to_owned());
         assert_eq!(documented("header"), read.collect(), "{id}");
+        let mut parameters = operation.value["parameters"].as_array().unwrap().iter();
+        if let Some(key) = parameters.find(|parameter| parameter["name"] == "Idempotency-Key") {
+            assert_eq!((&key["required"], &key["x-provisional"]), (&json!(false), &json!(true)), "{id}");
+            assert_eq!(key.get("example"), None, "the reference page would send it with every request");
+        }
     }
 }
 
@@ -99,15 +104,18 @@ async fn operations_read_the_documented_bodies() {
 }
 
 #[tokio::test]
-async fn responses_have_the_documented_statuses_and_headers() {
+async fn responses_are_those_of_the_document() {
     let service =
         Service::start_with(Setup { rate_limit: RateLimit::parse("10000/min").ok(), ..Setup::default() }).await;
+    // Examples use identifiers up to 31.
     service.create_pets(31).await;
-    // The first order is approved and delivered below, the second is cancelled.
-    for pet in 1..=2 {
+    // The first order is approved and delivered below, and the second is cancelled. The third allows no transition.
+    for pet in 1..=3 {
         assert_eq!(service.post("/v1/store/orders", &format!(r#"{{"petId":{pet}}}"#)).await.status(), 201);
     }
+    assert_eq!(service.step(&service.key, 3, "cancel").send().await.status(), 200);
     for operation in Documented::all(&service).await {
+        let id = operation.id();
         let mut observed: BTreeMap<String, Vec<Response>> = BTreeMap::new();
         let forbidden = service.forbidden_key(operation.operation).await;
         let forbidden = forbidden.map(|key| service.request_to(operation.operation, "1").key(&key));
@@ -117,33 +125,32 @@ async fn responses_have_the_documented_statuses_and_headers() {
         }
         let responses = operation.value["responses"].as_object().unwrap();
         let documented: BTreeSet<_> = responses.keys().map(String::as_str).collect();
-        assert_eq!(
-            documented,
-            observed.keys().map(String::as_str).chain(rare_statuses(&operation)).collect(),
-            "{}",
-            operation.id()
-        );
+        assert_eq!(documented, observed.keys().map(String::as_str).chain(rare_statuses(&operation)).collect(), "{id}");
         for (status, response) in responses {
             match observed.get(status) {
-                Some(answers) => has_documented_headers(&operation, status, response, answers),
-                None => assert_eq!(
-                    names(response),
-                    headers_of_rare_status(&operation, status),
-                    "{} {status}",
-                    operation.id()
-                ),
+                Some(answers) => {
+                    has_documented_headers(&operation, status, response, answers);
+                    if status.starts_with('2') {
+                        has_the_documented_success(&operation, response, answers);
+                    } else {
+                        has_the_documented_errors(id, response, answers);
+                    }
+                }
+                None => assert_eq!(names(response), headers_of_rare_status(&operation, status), "{id} {status}"),
             }
         }
     }
 }
 
-/// Requests that cause every status of `operation` except the rare ones. Their order matters.
+/// Requests that cause every status of `operation` except the rare ones, and each of its errors. Their order matters.
 fn requests(service: &Service, operation: &Documented) -> Vec<Request> {
     let id = operation.path_id();
     let example = match operation.example() {
         empty if empty.is_empty() => "{}".to_owned(),
         example => example,
     };
+    let mut null: Value = serde_json::from_str(&example).unwrap();
+    null.as_object_mut().unwrap().values_mut().take(1).for_each(|field| *field = Value::Null);
     let to = |id, query| operation.request(service, id, query);
     let keyed = |body: String| to(id, "").header("idempotency-key", operation.id()).json(body);
     let mut requests = vec![
@@ -153,12 +160,16 @@ fn requests(service: &Service, operation: &Documented) -> Vec<Request> {
         keyed(format!("{example} ")),
         // A conflict, if the operation can be carried out only once.
         to(id, "").json(example.clone()),
+        to("3", "").json(example.clone()),
         to("404", "").json(example.replace("31", "404")),
         to(id, "?colour=brown").json(example.clone()),
         to(id, "?limit=1"),
         to(id, "?limit=0"),
         to(id, "").json("["),
+        to(id, "").json("[]"),
         to(id, "").json("{}"),
+        to(id, "").json(null.to_string()),
+        to(id, "").header("host", "two hosts"),
         to(id, "").header("idempotency-key", "\"\"").json(example.clone()),
         to(id, "").json(" ".repeat(LARGEST + 1)),
         to(id, "").header("content-type", "text/plain").body("x"),
@@ -174,16 +185,55 @@ fn requests(service: &Service, operation: &Documented) -> Vec<Request> {
     requests
 }
 
+/// The first success has the fields of the example and of the schema. A repeated request with a key gets it again.
+fn has_the_documented_success(operation: &Documented, response: &Value, answers: &[Response]) {
+    let (id, content) = (operation.id(), &response["content"]["application/json"]);
+    let (shown, schema) = (&content["example"], &content["schema"]);
+    assert_eq!(kind(&answers[0].json()), kind(shown), "{id}");
+    let (schema, shown) = (schema.get("items").unwrap_or(schema), shown.get(0).unwrap_or(shown));
+    assert_eq!(fields(&schema["properties"]), fields(shown), "{id}");
+    let mut required = schema["required"].as_array().unwrap().iter();
+    assert!(required.all(|name| fields(shown).contains(&name.as_str().unwrap())), "{id}");
+    if operation.is_post() {
+        assert_eq!((&answers[1].body, answers[1].is_replayed()), (&answers[0].body, true), "{id}");
+        assert!(!answers[0].is_replayed(), "{id}");
+    }
+}
+
+/// Each example of an error is an answer, and each answer has an example of its code.
+fn has_the_documented_errors(id: &str, response: &Value, answers: &[Response]) {
+    let examples = response["content"]["application/json"]["examples"].as_object().unwrap();
+    for answer in answers {
+        assert!(examples.contains_key(&answer.code()), "{id} does not document {}", answer.code());
+    }
+    for (code, example) in examples {
+        let is_sent = answers.iter().any(|answer| answer.json() == example["value"]);
+        let shown = || answers.iter().map(|answer| &*answer.body).collect::<Vec<_>>().join("\n");
+        assert!(is_sent, "{id} sends no {code} as in the document:\n{example}\n{}", shown());
+    }
+}
+
+/// The names and types of a value, without its contents and repetitions.
+fn kind(value: &Value) -> Value {
+    match value {
+        Value::Object(fields) => fields.iter().map(|(name, value)| (name.clone(), kind(value))).collect(),
+        Value::Array(items) => {
+            let mut kinds: Vec<_> = items.iter().map(kind).collect();
+            kinds.dedup();
+            json!(kinds)
+        }
+        Value::String(_) => json!("string"),
+        Value::Number(_) => json!("number"),
+        other => other.clone(),
+    }
+}
+
 fn has_documented_headers(operation: &Documented, status: &str, response: &Value, answers: &[Response]) {
     let id = operation.id();
     for answer in answers {
         let is_specific = |name: &&str| !TRANSPORT.contains(name) && !name.eq_ignore_ascii_case(SIMULATED);
         for name in answer.head.headers.keys().map(HeaderName::as_str).filter(is_specific) {
             assert!(names(response).contains(name), "{id} does not document {name} for {status}: {}", answer.shown());
-        }
-        if status >= "400" {
-            let example = &response["content"]["application/json"]["examples"][answer.code()];
-            assert_eq!(example["value"]["status"], json!(answer.status()), "{id} {}", answer.code());
         }
     }
     for (name, header) in response["headers"].as_object().unwrap().iter().filter(|(name, _)| *name != SIMULATED) {
