@@ -1,4 +1,4 @@
-//! Lists of animals, orders, messages and keys: newest first, with links to other pages and a place to begin.
+//! Lists of animals, orders, messages, keys and the audit: newest first, with links to other pages and a place to begin.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use testkit::ConsoleUser;
 use testkit::console::between;
 
 use crate::service::{NOW, Service};
-use crate::users::{ADA, signed_in};
+use crate::users::{ADA, signed_in, staff};
 
 /// The addresses of the pages before and after a page.
 fn link(page: &str, words: &str) -> Option<String> {
@@ -140,9 +140,9 @@ fn messages_begin_at_an_id_and_lead_back() {
 }
 
 #[test]
-fn keys_lead_from_the_newest_to_the_oldest_and_back() {
+fn keys_and_the_audit_lead_from_the_newest_to_the_oldest_and_back() {
     Service::on_every_database(async |service| {
-        let mut ada = ConsoleUser::signed_in(service, ADA).await;
+        let mut ada = staff(service, ADA).await;
         let mut grace = ConsoleUser::signed_in(service, "grace@example.com").await;
         for number in 0..45 {
             ada.key(&format!("key {number:02}")).await;
@@ -151,6 +151,12 @@ fn keys_lead_from_the_newest_to_the_oldest_and_back() {
         let shown = |page: &str| numbers(page, r#"<th scope="row">key "#);
         let pages = [(25..45), (5..25), (0..5)].map(|numbers| numbers.rev().collect());
         assert_leads_back_and_forth(&mut ada, "/keys?status=active", shown, &pages).await;
+
+        let names =
+            |page: &str| page.split("</bdi>").filter_map(|part| part.rsplit_once(": key ")?.1.parse().ok()).collect();
+        let all: Vec<_> = (0..45).flat_map(|number| [number, 100 + number]).rev().collect();
+        let pages: Vec<_> = all.chunks(20).map(<[_]>::to_vec).collect();
+        assert_leads_back_and_forth(&mut ada, "/audit", names, &pages).await;
     });
 }
 

@@ -1,7 +1,5 @@
 //! Sessions: their cookies, their beginning and their end.
 
-use std::time::Duration;
-
 use petstore::api::BaseUrl;
 use petstore::domain::session::{ABSOLUTE, IDLE};
 use testkit::ConsoleUser;
@@ -59,80 +57,40 @@ async fn stores_on_one_host_do_not_share_a_session() {
 }
 
 #[tokio::test]
-async fn unused_session_expires() {
-    let (service, mut ada) = signed_in().await;
-    let almost = IDLE - Duration::from_secs(60);
-    service.clock.set(NOW.plus(almost));
-    assert!(ada.is_signed_in().await, "this use prolongs it");
-    service.clock.set(NOW.plus(almost + almost));
-    assert!(ada.is_signed_in().await);
-
-    service.clock.set(NOW.plus(almost + almost + IDLE));
-    assert!(!ada.is_signed_in().await);
-    let answer = ada.get("/keys").await;
-    assert_eq!((answer.status(), answer.header("location")), (303, Some("./sign-in?notice=session-ended&page=keys")));
-    assert!(ada.get("/sign-in?notice=session-ended").await.body.contains("Your session has ended."));
-}
-
-#[tokio::test]
-async fn used_session_expires_eventually() {
+async fn session_expires_unused_or_after_its_maximum_lifetime() {
     let (service, mut ada) = signed_in().await;
     let mut now = NOW;
     while now.plus(IDLE / 2) < NOW.plus(ABSOLUTE) {
-        assert!(ada.is_signed_in().await);
+        assert!(ada.is_signed_in().await, "each use prolongs it");
         now = now.plus(IDLE / 2);
         service.clock.set(now);
     }
     assert!(ada.is_signed_in().await);
-    service.clock.set(NOW.plus(ABSOLUTE));
-    assert!(!ada.is_signed_in().await);
+
+    for end in [NOW.plus(ABSOLUTE), NOW.plus(ABSOLUTE + IDLE)] {
+        service.clock.set(end);
+        let answer = ada.get("/keys").await;
+        assert_eq!(answer.status(), 303);
+        assert_eq!(answer.header("location"), Some("./sign-in?notice=session-ended&page=keys"));
+        ada.sign_in(ADA, PASSWORD).await;
+    }
+    assert!(ada.get("/keys").await.body.contains("Sign out"));
+    let said = ConsoleUser::new(&service).get("/sign-in?notice=session-ended").await.body;
+    assert!(said.contains("Your session has ended."), "{said}");
 }
 
 #[tokio::test]
-async fn restart_with_a_corrected_clock_ends_sessions() {
+async fn signing_in_or_up_begins_a_new_session() {
     let service = Service::start().await;
-    let right = service.clock.steady();
-    service.clock.set(right.plus(Duration::from_hours(24 * 3_650)));
-    let mut ada = ConsoleUser::signed_in(&service, ADA).await;
-    assert!(ada.is_signed_in().await);
-    // The steady clock of a process that starts after the correction.
-    service.clock.set(right);
-    assert!(!ada.is_signed_in().await);
-}
-
-#[tokio::test]
-async fn signing_in_replaces_the_session() {
-    let (_service, mut ada) = signed_in().await;
-    let mut before = copy(&ada);
-
-    ada.sign_in(ADA, PASSWORD).await;
-
-    assert_ne!(ada.cookie, before.cookie);
-    assert!(ada.is_signed_in().await && !before.is_signed_in().await);
-}
-
-#[tokio::test]
-async fn foreign_session_token_is_never_adopted() {
-    let service = Service::start().await;
-    let mut ada = ConsoleUser::new(&service);
+    // Another site may have chosen the first token.
     let chosen = format!("petstore-{}={}", service.store.id(), "0".repeat(32));
-    ada.cookie = Some(chosen.clone());
-    ada.post("/sign-up", &[("email", ADA), ("password", PASSWORD)]).await;
-    assert_ne!(ada.cookie, Some(chosen.clone()));
-    ada.sign_in(ADA, PASSWORD).await;
-    assert_ne!(ada.cookie, Some(chosen.clone()));
-    assert!(!ConsoleUser { cookie: Some(chosen), ..ConsoleUser::new(&service) }.is_signed_in().await);
-}
+    let mut browser = ConsoleUser { cookie: Some(chosen), ..ConsoleUser::new(&service) };
+    for (path, email) in [("/sign-up", ADA), ("/sign-in", ADA), ("/sign-up", "eve@evil.example")] {
+        let mut before = copy(&browser);
 
-#[tokio::test]
-async fn sign_up_replaces_the_session_of_another_account() {
-    let service = Service::start().await;
-    let mut eve = ConsoleUser::signed_in(&service, "eve@evil.example").await;
-    let mut ada = copy(&eve);
+        assert_eq!(browser.post(path, &[("email", email), ("password", PASSWORD)]).await.status(), 303);
 
-    ada.post("/sign-up", &[("email", ADA), ("password", PASSWORD)]).await;
-
-    assert_ne!(ada.cookie, eve.cookie);
-    assert!(ada.get("/").await.body.contains(ADA));
-    assert!(!eve.is_signed_in().await, "the session of the other account has ended");
+        assert_ne!(browser.cookie, before.cookie, "{path}");
+        assert!(browser.get("/").await.body.contains(email) && !before.is_signed_in().await, "{path}");
+    }
 }
