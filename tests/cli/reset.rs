@@ -1,95 +1,58 @@
-//! `reset`: a new first state, all or nothing, beside running services. `verification/tests/promises/reset.rs` resets under load.
+//! `reset`: a new first state, all or nothing, beside running services. `tests/store/reset.rs` tells what it changes, and
+//! `verification/tests/promises/reset.rs` resets under load.
 
-use std::process::{Command, Stdio};
-
-use serde_json::json;
+use expect_test::expect;
 use testkit::console::between;
 use testkit::postgres::{self, OpenTransaction, sessions};
-use testkit::{ConsoleUser, Database, Process, Request, Response, Server, Signal, TIMEOUT, succeed, within};
-
-const CREATE: &str = "account create ada@example.com --deployment staging";
+use testkit::{ConsoleUser, Database, Folder, Process, Request, Response, Server, Shop, Signal, TIMEOUT, within};
 
 /// A staging store with a key of `ada@example.com`.
-struct Shop {
-    database: Database,
-    key: String,
-    /// For files of animals.
-    folder: tempfile::TempDir,
+fn staging(database: Database) -> Shop {
+    database.run("migrate --deployment staging");
+    Shop::on(database)
 }
 
-impl Shop {
-    fn on_every_database() -> [Self; 2] {
-        [Database::temporary(), Database::postgres()].map(Self::in_database)
-    }
+/// Orders the first animal, always with the same idempotency key.
+fn place_order(server: &Server, key: &str) -> Response {
+    let request = Request::new(server.store(), "POST", "/v1/store/orders").key(key).header("idempotency-key", "once");
+    request.json(r#"{"petId":1}"#).send_blocking()
+}
 
-    fn in_database(database: Database) -> Self {
-        database.run(CREATE);
-        Self { key: database.another_key(), database, folder: tempfile::tempdir().unwrap() }
-    }
-
-    /// The command that replaces the animals by `count` that are named after `prefix`.
-    fn reset_to(&self, prefix: &str, count: usize) -> Command {
-        let lines = (1..=count).map(|n| format!("{{\"name\":\"{prefix} {n}\",\"categoryId\":1}}\n"));
-        self.reset_to_file(&lines.collect::<String>())
-    }
-
-    fn reset_to_file(&self, content: &str) -> Command {
-        let file = self.folder.path().join("animals.ndjson");
-        std::fs::write(&file, content).unwrap();
-        let mut command = self.database.petstore("reset --yes --pets");
-        command.arg(file);
-        command
-    }
-
-    fn place_order(&self, server: &Server, pet: i64) -> Response {
-        let body = json!({ "petId": pet }).to_string();
-        let request = Request::new(server.store(), "POST", "/v1/store/orders").key(&self.key);
-        request.header("idempotency-key", "once").json(body).send_blocking()
-    }
-
-    fn ids(&self, server: &Server, path: &str) -> Vec<i64> {
-        server.get(path, &self.key).ids()
-    }
-
-    fn messages(&self, server: &Server) -> usize {
-        let list = Request::new(server.messages(), "GET", "/v1/messages").key(&self.key).send_blocking();
-        list.json().as_array().unwrap().len()
-    }
-
-    fn animals(&self) -> usize {
-        self.database.sql("SELECT count(*) FROM pets").parse().unwrap()
-    }
+/// The numbers of animals, orders and messages that a service lists.
+fn counts(server: &Server, key: &str) -> [usize; 3] {
+    let messages = Request::new(server.messages(), "GET", "/v1/messages").key(key).send_blocking();
+    let list = |path: &str| server.get(path, key).ids().len();
+    [list("/v1/pets?limit=100"), list("/v1/store/orders"), messages.json().as_array().unwrap().len()]
 }
 
 /// Each page is requested before the reset, so that it is cached.
 #[tokio::test]
 async fn services_show_the_new_state_when_the_command_ends() {
-    for shop in Shop::on_every_database() {
-        let services = [shop.database.serve(), shop.database.serve()];
+    for Shop { database, key } in [Database::temporary(), Database::postgres()].map(staging) {
+        let services = [database.serve(), database.serve()];
         let mut ada = ConsoleUser::signed_in(services[0].store(), "grace@example.com").await;
-        for round in 0..3 {
+        for before in [0, 30] {
             for n in 0..40 {
-                assert_eq!(services[n % 2].create_pet(&shop.key, "Rex").status(), 201);
+                assert_eq!(services[n % 2].create_pet(&key, "Rex").status(), 201);
             }
-            let order = shop.place_order(&services[0], 1);
-            assert!((order.status(), order.id(), order.is_replayed()) == (201, 1, false), "round {round}: {order:?}");
-            assert!(shop.place_order(&services[1], 1).is_replayed());
-            assert_eq!(services[1].send_message(&shop.key, "Hello").status(), 202);
+            let order = place_order(&services[0], &key);
+            assert_eq!((order.status(), order.id(), order.is_replayed()), (201, 1, false), "{order:?}");
+            assert!(place_order(&services[1], &key).is_replayed());
+            assert_eq!(services[1].send_message(&key, "Hello").status(), 202);
             for service in &services {
-                assert_eq!(shop.ids(service, "/v1/pets?status=pending").first(), Some(&1));
-                assert_eq!(shop.ids(service, "/v1/pets?limit=100").len(), 40 + 30 * usize::from(round > 0));
-                assert_eq!((shop.ids(service, "/v1/store/orders").len(), shop.messages(service)), (1, 1));
-                assert_eq!(service.get("/v1/pets/40", &shop.key).status(), 200);
+                assert_eq!(counts(service, &key), [before + 40, 1, 1]);
+                assert_eq!(service.get("/v1/pets?status=pending", &key).ids()[0], 1);
+                assert_eq!(service.get("/v1/pets/40", &key).status(), 200);
             }
 
-            shop.database.run("reset --yes");
+            database.run("reset --yes");
 
             for service in &services {
-                assert_eq!(shop.ids(service, "/v1/pets?limit=100"), (1..=30).collect::<Vec<_>>());
-                assert_eq!(shop.ids(service, "/v1/pets?status=pending"), (2..=29).step_by(3).collect::<Vec<_>>());
-                assert_eq!((shop.ids(service, "/v1/store/orders").len(), shop.messages(service)), (0, 0));
-                assert_eq!(service.get("/v1/store/orders/1", &shop.key).status(), 404);
-                assert_eq!(service.get("/v1/pets/40", &shop.key).status(), 404);
+                assert_eq!(counts(service, &key), [30, 0, 0]);
+                assert_eq!(service.get("/v1/pets?status=pending", &key).ids()[0], 2);
+                for gone in ["/v1/store/orders/1", "/v1/pets/40"] {
+                    assert_eq!(service.get(gone, &key).status(), 404, "{gone}");
+                }
                 ada.address = service.store();
                 let overview = ada.get("/").await.body;
                 assert!(overview.contains("Sign out"), "the session stays");
@@ -98,100 +61,102 @@ async fn services_show_the_new_state_when_the_command_ends() {
             }
         }
         // A follower of the old animals receives what is added to the new ones.
-        assert_eq!(shop.ids(&services[0], "/v1/pets?after=40"), [0; 0]);
-        assert_eq!(services[1].create_pet(&shop.key, "Rex").id(), 31);
-        assert_eq!(shop.ids(&services[0], "/v1/pets?after=30"), [31]);
+        assert_eq!(services[0].get("/v1/pets?after=40", &key).ids(), [0; 0]);
+        assert_eq!(services[1].create_pet(&key, "Rex").id(), 31);
+        assert_eq!(services[0].get("/v1/pets?after=30", &key).ids(), [31]);
     }
 }
 
 #[test]
-fn animals_of_a_file_or_none_replace_the_others() {
-    for shop in Shop::on_every_database() {
-        succeed(&mut shop.reset_to("old", 3));
-        assert_eq!(shop.database.sql("SELECT id, name FROM pets ORDER BY id"), "1|old 1\n2|old 2\n3|old 3");
-
-        shop.database.run("reset --yes --empty");
-
-        let service = shop.database.serve();
-        assert_eq!(shop.ids(&service, "/v1/pets"), [0; 0]);
-        assert_eq!(service.create_pet(&shop.key, "Rex").id(), 1);
+fn flags_choose_the_animals_and_confirm() {
+    let folder = Folder::new();
+    folder.succeed("migrate --deployment staging");
+    folder.succeed("migrate --data-dir production");
+    let rex = "{\"name\":\"Rex\",\"categoryId\":1}\n";
+    folder.write("two", rex.repeat(2));
+    folder.write("invalid", format!("{rex}{{\"name\":\"Rex\"}}\n"));
+    let mut told = String::new();
+    for flags in [
+        "--yes",
+        "--yes --pets two",
+        "--yes --pets invalid",
+        "--yes --pets -",
+        "",
+        "--yes --empty",
+        "--data-dir production",
+        "--data-dir production --yes --empty",
+    ] {
+        told += &format!("reset {flags}: {}", folder.run(&format!("reset {flags}")).shown());
+        told += &format!("{} animals\n", folder.succeed("pets export").lines().count());
     }
-}
-
-#[test]
-fn invalid_file_production_and_missing_confirmation_change_nothing() {
-    for shop in Shop::on_every_database() {
-        succeed(&mut shop.reset_to("old", 2));
-        let mut invalid = shop.reset_to_file("{\"name\":\"Rex\",\"categoryId\":1}\n{\"name\":\"Rex\"}\n");
-        let shown = Process::start(&mut invalid).end().shown();
-        let why = "line 2: The field `categoryId` is required.";
-        assert!(shown.starts_with("exit 1\n") && shown.contains(why), "{shown}");
-
-        // Its stdin is empty.
-        let shown = shop.database.rejects("reset --yes --pets -");
-        assert!(shown.ends_with("error: - has no animals (--pets): to have none, use --empty\n"), "{shown}");
-
-        let mut unconfirmed = shop.database.petstore("reset");
-        let shown = Process::start(unconfirmed.stdin(Stdio::null())).end().shown();
-        let deleted = "reset would delete 2 animals, 0 orders, 0 messages and 0 stored responses of ";
-        assert!(shown.contains(deleted) && shown.ends_with(": confirm with --yes\n"), "{shown}");
-
-        assert_eq!(shop.animals(), 2);
-    }
-    for database in [Database::temporary(), Database::postgres()] {
-        let key = database.make_key();
-        assert_eq!(database.serve().create_pet(&key, "Rex").status(), 201);
-        for flags in ["", "--yes", "--empty --yes"] {
-            let why = "error: this is a production store, which cannot be reset: choose a staging store\n";
-            let shown = database.rejects(&format!("reset {flags}"));
-            assert!(shown.ends_with(why), "{shown}");
-        }
-        assert_eq!(database.sql("SELECT name FROM pets"), "Rex");
-    }
+    expect![[r#"
+        reset --yes: exit 0
+        reset petstore-data: deleted 0 animals, 0 orders, 0 messages and 0 stored responses; added 30 animals
+        30 animals
+        reset --yes --pets two: exit 0
+        reset petstore-data: deleted 30 animals, 0 orders, 0 messages and 0 stored responses; added 2 animals
+        2 animals
+        reset --yes --pets invalid: exit 1
+        warning: line 2: The field `categoryId` is required.
+        warning: each line must be one JSON object: see `petstore pets import --help`
+        error: nothing was imported: 1 invalid line; correct them
+        2 animals
+        reset --yes --pets -: exit 1
+        error: - has no animals (--pets): to have none, use --empty
+        2 animals
+        reset : exit 1
+        error: reset would delete 2 animals, 0 orders, 0 messages and 0 stored responses of petstore-data: confirm with --yes
+        2 animals
+        reset --yes --empty: exit 0
+        reset petstore-data: deleted 2 animals, 0 orders, 0 messages and 0 stored responses; added 0 animals
+        0 animals
+        reset --data-dir production: exit 1
+        error: this is a production store, which cannot be reset: choose a staging store
+        0 animals
+        reset --data-dir production --yes --empty: exit 1
+        error: this is a production store, which cannot be reset: choose a staging store
+        0 animals
+    "#]].assert_eq(&told);
 }
 
 #[test]
 fn reset_names_its_target_and_asks_on_a_terminal() {
-    let [shop, on_postgres] = Shop::on_every_database();
-    let on_a_terminal = |shop: &Shop, answer: &str| shop.database.on_a_terminal("reset", answer);
-    succeed(&mut shop.reset_to("old", 2));
-    for answer in ["", "n", "reset"] {
-        let (code, shown) = on_a_terminal(&shop, answer);
-        let question = format!(
-            "Reset {} and delete 2 animals, 0 orders, 0 messages and 0 stored responses? \
-             Accounts, keys and sessions stay. This cannot be undone. [y/N]",
-            shop.database.data_dir().display()
-        );
-        assert!(shown.contains(&question), "{shown}");
-        assert!(code == Some(1) && shown.contains("error: nothing was changed"), "{shown}");
-        assert_eq!(shop.animals(), 2);
+    let [shop, on_postgres] = [Database::temporary(), Database::postgres()].map(|database| staging(database).database);
+    shop.run("reset --yes");
+    let question = format!(
+        "Reset {} and delete 30 animals, 0 orders, 0 messages and 0 stored responses? \
+         Accounts, keys and sessions stay. This cannot be undone. [y/N]",
+        shop.data_dir().display()
+    );
+    for (answer, code, result) in [
+        ("", 1, "error: nothing was changed"),
+        ("n", 1, "error: nothing was changed"),
+        ("reset", 1, "error: nothing was changed"),
+        ("y", 0, "deleted 30 animals, 0 orders"),
+    ] {
+        let (ended, shown) = shop.on_a_terminal("reset --empty", answer);
+        assert!(ended == Some(code) && shown.contains(&question) && shown.contains(result), "{shown}");
     }
-    let (code, shown) = on_a_terminal(&shop, "y");
-    assert!(code == Some(0) && shown.contains("deleted 2 animals, 0 orders"), "{shown}");
-    assert!(shown.contains("added 30 animals"), "{shown}");
-    assert_eq!(shop.animals(), 30);
 
-    let (_, shown) = on_a_terminal(&on_postgres, "n");
+    let (_, shown) = on_postgres.on_a_terminal("reset", "n");
     assert!(shown.contains("Reset postgres://petstore@127.0.0.1:"), "{shown}");
 }
 
 #[test]
 fn interrupted_wait_for_tables_in_use_changes_nothing() {
     let url = postgres::database();
-    let shop = Shop::in_database(Database::url(&url));
-    succeed(&mut shop.reset_to("old", 2));
+    let shop = staging(Database::url(&url)).database;
+    shop.run("reset --yes");
     let dump = OpenTransaction::begin(&url, "SELECT count(*) FROM orders");
-    let waiting = Process::start(&mut shop.reset_to("new", 3));
+    let waiting = Process::start(&mut shop.petstore("reset --yes --empty"));
     within(TIMEOUT, "waiting for the lock", || sessions(&url, "wait_event_type = 'Lock'") > 0);
 
     waiting.signal(Signal::INT);
 
     // Otherwise it would wait for 30 s.
     let ended = waiting.end();
-    assert!(
-        ended.code == Some(130) && ended.stderr.ends_with("error: interrupted: nothing was changed\n"),
-        "{ended:?}"
-    );
+    assert_eq!(ended.code, Some(130), "{ended:?}");
+    assert!(ended.stderr.ends_with("error: interrupted: nothing was changed\n"), "{ended:?}");
     dump.release();
-    assert_eq!(shop.animals(), 2);
+    assert_eq!(shop.sql("SELECT count(*) FROM pets"), "30");
 }
