@@ -6,7 +6,6 @@ mod deployment;
 mod document;
 mod documented;
 mod examples;
-mod failing;
 mod guide;
 mod linter;
 mod operations;
