@@ -4,9 +4,8 @@ use std::net::TcpStream;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use testkit::bridge::{Bridge, Stored};
 use testkit::postgres::free_port;
-use testkit::{Endpoint, Folder, Process, Request, Server, TIMEOUT, within};
+use testkit::{Bridge, Endpoint, Folder, Process, Request, Server, TIMEOUT, within};
 
 use crate::process::{run, shell, shown, tool};
 
@@ -101,37 +100,7 @@ fn documented_receivers_print_the_message() {
     }
 }
 
-#[test]
-fn documented_bridge_stores_each_message_once() {
-    const MESSAGES: usize = 300;
-    let (folder, mut bridge) = (Folder::new(), Bridge::start(SECRETS[0]));
-    folder.write("relay-secrets", SECRETS[0]);
-    let server = folder.serve(&format!("quickstart --relay {} --relay-secret-file relay-secrets", bridge.url()));
-    let key = folder.read("petstore-data/quickstart.key");
-    let waiting = || folder.succeed("messages list --state waiting --json") != "[]\n";
-
-    let mut sent = Vec::new();
-    for number in 0..MESSAGES {
-        match number {
-            100 => bridge.nats.kill(),
-            150 => bridge.nats.start_again(),
-            200 => bridge.kill(),
-            250 => bridge.start_again(),
-            _ => {}
-        }
-        sent.push(server.send_message(key.trim(), &format!("ß🦊 {number}")).json());
-    }
-
-    within(TIMEOUT, "relaying", || !waiting());
-    let mut stored = bridge.stored();
-    assert_eq!(stored.len(), MESSAGES, "each message is stored once");
-    stored.sort_by(|one, other| one.id.cmp(&other.id));
-    for (message, Stored { id, account, body }) in sent.iter().zip(stored) {
-        let event: Value = serde_json::from_str(&body).unwrap();
-        assert_eq!((json!(id), account, &event["data"]), (message["id"].clone(), "1".to_owned(), message));
-    }
-}
-
+/// The promises in `verification/tests/promises/outbox.rs` send messages through the bridge.
 #[test]
 fn documented_bridge_rejects_other_signatures() {
     let bridge = Bridge::start(SECRETS[0]);
