@@ -80,6 +80,7 @@ fn database_with_rows_is_rejected_unchanged() {
     "#]]
     .assert_eq(&refused);
     assert_eq!(query(&url, "SELECT count(*) FROM pets"), "0");
+    folder.fails("move", "set --database-url to the PostgreSQL database to copy to");
 }
 
 #[test]
@@ -97,12 +98,6 @@ fn killed_move_leaves_nothing() {
     assert_eq!(query(&url, "SELECT count(*) FROM pets"), "0");
     folder.succeed(&format!("move --database-url {url}"));
     assert_eq!(query(&url, "SELECT count(*) FROM pets"), "200000");
-}
-
-#[test]
-fn database_url_is_required() {
-    let folder = Folder::new();
-    folder.fails("move", "set --database-url to the PostgreSQL database to copy to");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use testkit::{Connection, Folder, Request, Server};
+use testkit::{Connection, Folder, Request};
 
 /// The id of the trace in the examples of W3C Trace Context.
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
@@ -64,24 +64,22 @@ async fn request_log_names_the_client() {
     let folder = Folder::with_account();
     let serve = |flags: &str| folder.serve(&format!("serve --log-requests --log-format json {flags}"));
     let (plain, trusting) = (serve(""), serve("--trusted-proxy 127.0.0.1"));
-    let logged = async |server: &Server, name: &str, value: &str| {
-        Request::new(server.address("store"), "GET", "/livez").header(name, value).send().await;
+    let long = "x".repeat(300);
+    for (server, header, value, address, user_agent) in [
+        (&trusting, "x-forwarded-for", "203.0.113.9, 192.0.2.60", "192.0.2.60", None),
+        (&plain, "x-forwarded-for", "192.0.2.60", "127.0.0.1", None),
+        (&plain, "user-agent", "Mozilla/5.0 (X11; Linux x86_64)", "127.0.0.1", Some("Mozilla/5.0 (X11; Linux x86_64)")),
+        (&plain, "user-agent", r#"a"b\"#, "127.0.0.1", Some(r#"a"b\"#)),
+        (&plain, "user-agent", &long, "127.0.0.1", Some(&long[..256])),
+        (&plain, "user-agent", "caf\u{e9}", "127.0.0.1", None),
+    ] {
+        Request::new(server.store(), "GET", "/livez").header(header, value).send().await;
         let line = server.logged("request");
-        (line["client_address"].clone(), line["user_agent"].clone())
-    };
-    for (server, header, value, address) in [
-        (&trusting, "x-forwarded-for", "203.0.113.9, 192.0.2.60", "192.0.2.60"),
-        (&plain, "x-forwarded-for", "192.0.2.60", "127.0.0.1"),
-    ] {
-        assert_eq!(logged(server, header, value).await, (address.into(), Value::Null), "{header}: {value}");
-    }
-    for (sent, user_agent) in [
-        ("Mozilla/5.0 (X11; Linux x86_64)", Value::from("Mozilla/5.0 (X11; Linux x86_64)")),
-        (r#"a"b\"#, Value::from(r#"a"b\"#)),
-        (&"x".repeat(300), Value::from("x".repeat(256))),
-        ("caf\u{e9}", Value::Null),
-    ] {
-        assert_eq!(logged(&plain, "user-agent", sent).await, ("127.0.0.1".into(), user_agent), "{sent}");
+        assert_eq!(
+            (line["client_address"].as_str(), line["user_agent"].as_str()),
+            (Some(address), user_agent),
+            "{value}"
+        );
     }
 }
 

@@ -1,7 +1,6 @@
 //! The relay and its database: rights, several processes, failures, and the end of sent messages.
 
 use std::collections::HashSet;
-use std::io::Write;
 
 use testkit::postgres::{query, try_query};
 use testkit::{Database, Endpoint, PostgresServer, RelayedShop, Request, Server, Shop, Signal, TIMEOUT, within};
@@ -22,11 +21,9 @@ fn documented_grants_suffice_to_serve_and_relay() {
     assert!(Database::url(&owner).petstore("migrate").status().unwrap().success());
     let url = grant_to_serve(&owner);
     let shop = Shop::on(Database::url(&url));
-    let mut import = shop.database.petstore("pets import -");
-    let mut import = import.stdin(std::process::Stdio::piped()).spawn().unwrap();
-    import.stdin.take().unwrap().write_all(br#"{"name":"Rex","categoryId":1}"#).unwrap();
-    assert!(import.wait().unwrap().success());
     let (hooked, endpoint) = (RelayedShop::of(shop), Endpoint::acknowledging());
+    hooked.folder.write("animals", r#"{"name":"Rex","categoryId":1}"#);
+    hooked.shop.database.run(&format!("pets import {}", hooked.folder.path("animals").display()));
 
     let server = hooked.serve(&endpoint);
 

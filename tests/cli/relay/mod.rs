@@ -136,23 +136,6 @@ fn restart_resumes_deliveries() {
 }
 
 #[test]
-fn only_staging_may_relay_unencrypted_to_other_machines() {
-    for (flags, expected) in [
-        ("--deployment staging", Err("https://HOST/PATH")),
-        ("--deployment production --relay-allow-plaintext", Err("https://HOST/PATH")),
-        ("--deployment staging --relay-allow-plaintext", Ok("unencrypted")),
-    ] {
-        let folder = Folder::new();
-        folder.write("secrets", SECRET);
-        let checked = folder.run(&format!(
-            "config check {flags} --relay http://shop.example/hook --relay-secret-file secrets --listen 127.0.0.1:0"
-        ));
-        let (code, text) = expected.map_or_else(|text| (Some(1), text), |text| (Some(0), text));
-        assert!(checked.code == code && checked.stderr.contains(text), "{flags}: {checked:?}");
-    }
-}
-
-#[test]
 fn secrets_are_replaced_by_sighup() {
     let hooked = RelayedShop::on_sqlite();
     let endpoint = Endpoint::acknowledging();
@@ -235,6 +218,15 @@ fn endpoint_and_secret_are_checked_at_the_start() {
         assert_eq!(ended.code, Some(code), "{line}: {ended:?}");
         assert!(ended.stderr.contains(why) && !ended.stderr.contains("s3cret"), "{line}: {ended:?}");
         assert!(!folder.path("petstore-data").exists(), "a start that fails creates no database");
+    }
+    let check = "config check --listen 127.0.0.1:0 --relay http://shop.example/hook --relay-secret-file secrets";
+    for (flags, code, why) in [
+        ("--deployment staging", 1, "https://HOST/PATH"),
+        ("--deployment production --relay-allow-plaintext", 1, "https://HOST/PATH"),
+        ("--deployment staging --relay-allow-plaintext", 0, "unencrypted"),
+    ] {
+        let checked = folder.run(&format!("{check} {flags}"));
+        assert!(checked.code == Some(code) && checked.stderr.contains(why), "{flags}: {checked:?}");
     }
     let shown =
         folder.succeed("config show --relay https://shop.example/hook?token=s3cret --relay-secret-file secrets");
