@@ -5,8 +5,8 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use petstore::api::Network;
 use petstore::config::Registration;
-use petstore::domain::account::PasswordDigest;
-use petstore::domain::{Email, NewAccount};
+use petstore::domain::account::{NewPassword, PasswordDigest};
+use petstore::domain::{Email, NewAccount, Secret};
 use testkit::console::{PASSWORD, form};
 use testkit::{ConsoleUser, Response};
 
@@ -166,10 +166,9 @@ async fn closed_registration_prevents_sign_up_but_not_sign_in() {
     assert_eq!(refused.status(), 403);
     assert!(refused.body.contains("Sign-up is closed."), "{}", refused.body);
 
-    let password = petstore::domain::account::NewPassword::parse(&petstore::domain::Secret::new(PASSWORD)).unwrap();
-    let email = petstore::domain::Email::parse(ADA).unwrap();
+    let email = Email::parse(ADA).unwrap();
     assert!(service.store.find_account(&email).await.unwrap().is_none());
-    let digest = password.hash(&mut Default::default()).unwrap();
+    let digest = NewPassword::parse(&Secret::new(PASSWORD)).unwrap().hash(&mut Default::default()).unwrap();
     service.store.create_account(NewAccount::customer(email, Some(digest), NOW), OPERATOR).await.unwrap().unwrap();
     ada.sign_in(ADA, PASSWORD).await;
 }
