@@ -61,10 +61,16 @@ fn checksums_of_artefacts_match() {
     succeed(Command::new("sha256sum").args(["--check", "--quiet", "--strict", "SHA256SUMS"]).current_dir(&*DIST));
 }
 
+/// The content of the archive.
+fn archive() -> Folder {
+    let folder = Folder::new();
+    succeed(folder.program("tar").args(["--extract", "--strip-components=1", "--file"]).arg(artefact(".tar.gz")));
+    folder
+}
+
 #[tokio::test]
 async fn archive_of_artefacts_installs_and_serves() {
-    let folder = Folder::new();
-    succeed(folder.program("tar").arg("--extract").arg("--strip-components=1").arg("--file").arg(artefact(".tar.gz")));
+    let folder = archive();
 
     expect![[r#"
         bin/petstore
@@ -111,10 +117,8 @@ async fn archive_of_artefacts_installs_and_serves() {
         let component = bill["components"].as_array().unwrap().iter().find(|component| component["name"] == name);
         let component = component.unwrap_or_else(|| panic!("{name} is not in the bill of materials"));
         assert_eq!(component["licenses"][0]["expression"], licence);
-        assert!(
-            component["version"].as_str().unwrap().starts_with(|digit: char| digit.is_ascii_digit()),
-            "{component}"
-        );
+        let version = component["version"].as_str().unwrap();
+        assert!(version.starts_with(|digit: char| digit.is_ascii_digit()), "{component}");
     }
     let program = folder.path("bin/petstore");
     let shown = succeed(folder.program(&program).args(["config", "show", "--config", "etc/petstore/petstore.toml"]));
@@ -125,8 +129,7 @@ async fn archive_of_artefacts_installs_and_serves() {
 
 #[test]
 fn static_program_of_artefacts_loads_no_library() {
-    let folder = Folder::new();
-    succeed(folder.program("tar").arg("--extract").arg("--strip-components=1").arg("--file").arg(artefact(".tar.gz")));
+    let folder = archive();
     if !is_static(&folder.path("bin/petstore")) {
         assert!(std::env::var_os("DIST").is_none(), "the program of a release is static");
         return;
@@ -178,15 +181,8 @@ async fn image_of_artefacts_is_accepted_and_serves() {
     if !is_static(&folder.path("bundle/rootfs/petstore")) {
         bwrap.args(["--ro-bind", "/usr", "/usr", "--symlink", "usr/lib", "/lib", "--symlink", "usr/lib64", "/lib64"]);
     }
-    bwrap.args([
-        "--remount-ro",
-        "/",
-        "--chdir",
-        process["cwd"].as_str().unwrap(),
-        "--die-with-parent",
-        "--",
-        "/petstore",
-    ]);
+    bwrap.args(["--remount-ro", "/", "--chdir", process["cwd"].as_str().unwrap()]);
+    bwrap.args(["--die-with-parent", "--", "/petstore"]);
     // bwrap does not forward signals.
     assert_eq!(quickstart(bwrap, &folder.path("data")).await, None);
 }
