@@ -104,8 +104,12 @@ fn export_replaces_a_file_only_with_force() {
 }
 
 #[test]
-fn export_to_an_unwritable_place_or_full_device_fails() {
+fn file_that_cannot_be_read_or_written_is_named() {
     let folder = Folder::new();
+    for (file, why) in [("animals", "No such file or directory (os error 2)"), (".", "Is a directory (os error 21)")] {
+        folder.fails(&format!("pets import {file}"), &format!("{file}: {why}"));
+    }
+    assert!(!folder.path("petstore-data").exists());
     folder.succeed("migrate");
     std::fs::create_dir(folder.path("folder")).unwrap();
 
@@ -231,14 +235,6 @@ fn import_reads_stdin_and_pipes() {
 
     assert_eq!(ended.stderr, "imported 1 animal\n");
     assert_eq!(folder.succeed("pets export").lines().count(), 3);
-}
-
-#[test]
-fn unreadable_file_is_named() {
-    let folder = Folder::new();
-    folder.fails("pets import animals", "animals: No such file or directory (os error 2)");
-    folder.fails("pets import .", ".: Is a directory (os error 21)");
-    assert!(!folder.path("petstore-data").exists());
 }
 
 #[test]

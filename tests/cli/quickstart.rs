@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use expect_test::expect;
 use serde_json::Value;
-use testkit::{ConsoleUser, Ended, FREE_PORTS, Folder, Process, Server, Signal, petstore};
+use testkit::{Certificate, ConsoleUser, Ended, FREE_PORTS, Folder, Process, Server, Signal, petstore};
 
 use crate::shell;
 
@@ -102,14 +102,23 @@ fn called(line: &str) -> Option<(String, String)> {
 #[test]
 fn printed_lines_work_in_order_on_every_start() {
     let folder = Folder::new();
+    Certificate::of_localhost(&folder.path(""), "cert");
     let mut answers = Vec::new();
-    for start in 1..=3 {
-        let server = folder.serve("quickstart");
+    for (start, scheme, flags) in
+        [(1, "http", ""), (2, "http", ""), (3, "https", "--tls-cert cert.pem --tls-key cert.key")]
+    {
+        let server = folder.serve(&format!("quickstart {flags}"));
         let printed = server.printed_until("Stop");
+        assert!(printed.contains(&format!("console        {scheme}://{}/\n", server.store())), "{printed}");
         let mut commands: Vec<_> = printed.lines().filter(|line| line.contains("curl ")).map(str::to_owned).collect();
         assert_eq!(commands.len(), 16, "{printed}");
-        // The lines work again if the reader pastes them twice.
+        // Control: without the option, curl rejects the certificate.
+        let without = commands[0].replace("--cacert", "--capath /nowhere --output");
+        let ran = shell::paste(&folder, &[], &[without]).remove(0);
+        assert_eq!(ran.stderr.contains("self-signed certificate"), scheme == "https", "{ran:?}");
+        // The lines work again if the reader pastes them twice, and in any folder.
         commands.extend(commands.clone());
+        commands[0].insert_str(0, "cd /; ");
 
         let ran = shell::paste(&folder, &[], &commands);
 

@@ -6,8 +6,6 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
-use crate::shell;
-
 const TLS: &str = "--tls-cert cert.pem --tls-key cert.key";
 
 /// A folder with `cert.pem` and `cert.key`, a certificate for this machine.
@@ -15,26 +13,6 @@ fn folder() -> (Folder, Certificate) {
     let folder = Folder::new();
     let certificate = Certificate::of_localhost(&folder.path(""), "cert");
     (folder, certificate)
-}
-
-#[test]
-fn quickstart_lines_work_over_tls() {
-    let (folder, _) = folder();
-    let server = folder.serve(&format!("quickstart {TLS}"));
-    let printed = server.printed_until("Stop");
-    assert!(printed.contains(&format!("console        https://{}/\n", server.address("store"))), "{printed}");
-
-    let curls: Vec<_> = printed.lines().filter(|line| line.contains("curl ")).map(str::to_owned).collect();
-    assert_eq!(curls.len(), 16, "{printed}");
-    // The printed commands work in any folder.
-    let commands = [&["cd /".to_owned()], &curls[..]].concat();
-    for (command, ran) in commands.iter().zip(shell::paste(&folder, &[], &commands)) {
-        assert!(ran.succeeded(), "{command}\n{ran:?}");
-    }
-    // Control: without the option, curl rejects the certificate.
-    let without = curls[0].replace("--cacert", "--capath /nowhere --output");
-    let refused = folder.program("sh").args(["-c", &without]).output().unwrap();
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("self-signed certificate"), "{refused:?}");
 }
 
 #[test]

@@ -184,16 +184,10 @@ fn missing_database_is_a_failure_and_not_created() {
         assert!(ended.stderr.contains("petstore-data"), "{line}: {}", ended.stderr);
     }
     folder.fails("key list", NO_DATABASE);
+    let refused = folder.run("serve --existing-only").log();
+    assert!(refused.starts_with("ERROR there is no database in petstore-data: mount its volume"), "{refused}");
     assert!(!folder.path("petstore-data").exists());
-}
 
-#[test]
-fn existing_only_creates_no_database() {
-    let folder = Folder::new();
-    let ended = folder.run("serve --existing-only");
-    assert_eq!(ended.code, Some(1));
-    assert!(ended.stderr.contains("there is no database in petstore-data: mount its volume"), "{ended:?}");
-    assert!(!folder.path("petstore-data").exists());
     folder.succeed("migrate");
     folder.serve("serve --existing-only").end_by(Signal::TERM);
 }
@@ -216,7 +210,7 @@ fn services_write_a_log_and_other_commands_plain_text() {
 }
 
 #[test]
-fn database_or_backup_that_is_a_pipe_is_rejected() {
+fn database_lock_or_backup_that_is_no_file_is_rejected() {
     let folder = Folder::new();
     std::fs::create_dir(folder.path("petstore-data")).unwrap();
     assert!(folder.program("mkfifo").arg("petstore-data/petstore.db").status().unwrap().success());
@@ -231,6 +225,12 @@ fn database_or_backup_that_is_a_pipe_is_rejected() {
         );
     }
     folder.fails_to_serve("serve --listen 127.0.0.1:0", "petstore-data/petstore.db is not a regular file");
+
+    // Without the lock, two commands could replace the database at once.
+    let folder = Folder::with_account();
+    std::fs::remove_file(folder.path("petstore-data/petstore.lock")).unwrap();
+    std::fs::create_dir(folder.path("petstore-data/petstore.lock")).unwrap();
+    folder.fails("key list", "petstore-data/petstore.lock is not a regular file");
 }
 
 /// The commands would otherwise wait for ever.
@@ -250,15 +250,6 @@ fn config_check_does_not_wait_for_a_silent_database() {
     let url = format!("postgres://ada@{}/shop", silent.local_addr().unwrap());
     let ended = Folder::new().run(&format!("config check --database-url {url}")).shown();
     assert_eq!(ended, format!("exit 1\nerror: cannot open the database {url}: it did not respond within 5s\n"));
-}
-
-/// Without the lock, two commands could replace the database at once.
-#[test]
-fn database_without_a_usable_lock_is_not_opened() {
-    let folder = Folder::with_account();
-    std::fs::remove_file(folder.path("petstore-data/petstore.lock")).unwrap();
-    std::fs::create_dir(folder.path("petstore-data/petstore.lock")).unwrap();
-    folder.fails("key list", "petstore-data/petstore.lock is not a regular file");
 }
 
 #[test]

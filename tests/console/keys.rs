@@ -2,7 +2,7 @@
 
 use testkit::console::{between, code};
 
-use crate::service::{NOW, Service};
+use crate::service::{NOW, REX, Service};
 use crate::users::{signed_in, signed_in_with_key, status};
 
 /// The path of an action on the newest key.
@@ -28,20 +28,23 @@ async fn rotated_key_works_for_the_chosen_overlap() {
 }
 
 #[tokio::test]
-async fn key_may_expire_and_is_listed_by_its_hint() {
-    let (_service, mut ada) = signed_in().await;
+async fn key_may_expire_or_only_read_and_is_listed_by_its_hint() {
+    let (service, mut ada) = signed_in().await;
     // No key has more access than was chosen.
     for (name, expiry, access) in [("", "30d", "write"), ("x", "31d", "write"), ("x", "30d", ""), ("x", "30d", "Read")]
     {
         let refused = ada.fill_in("/keys/new", &[("name", name), ("expiry", expiry), ("access", access)]).await;
         assert_eq!(refused.status(), 422, "{name:?} {expiry} {access:?}");
     }
-    let made = ada.fill_in("/keys/new", &[("name", "ci"), ("expiry", "30d"), ("access", "write")]).await;
+    let made = ada.fill_in("/keys/new", &[("name", "ci"), ("expiry", "30d"), ("access", "read")]).await;
     let key = code(&made.body, "key");
     assert_eq!(made.header("cache-control"), Some("no-store"));
 
     let list = ada.get("/keys").await.body;
-    assert!(list.contains("20 Dec 2026") && list.contains(&key[43..]) && !list.contains(&key), "{list}");
+    assert!(list.contains("20 Dec 2026") && list.contains("only reads"), "{list}");
+    assert!(list.contains(&key[43..]) && !list.contains(&key), "{list}");
+    assert_eq!(status(&service, &key).await, 200);
+    assert_eq!(service.request("POST", "/v1/pets").key(&key).json(REX).send().await.status(), 403);
 }
 
 #[tokio::test]

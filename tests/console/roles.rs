@@ -3,8 +3,8 @@
 use petstore::domain::Role;
 use testkit::ConsoleUser;
 
-use crate::service::{OPERATOR, Service};
-use crate::users::{ADA, signed_in, staff};
+use crate::service::OPERATOR;
+use crate::users::{ADA, signed_in};
 
 const GRACE: &str = "grace@hopper.example";
 
@@ -40,16 +40,4 @@ async fn orders_are_shown_and_changed_by_role() {
     assert!(!ada.get("/orders").await.body.contains(GRACE));
     assert_eq!(ada.post("/orders/2/approve", &[]).await.status(), 403);
     assert_eq!(grace.post("/orders/2/approve", &[]).await.status(), 200);
-}
-
-#[tokio::test]
-async fn key_that_only_reads_is_created_in_the_form() {
-    let service = Service::start().await;
-    let mut ada = staff(&service, ADA).await;
-    let form = [("name", "ci"), ("expiry", "never"), ("access", "read")];
-    let made = ada.fill_in("/keys/new", &form).await;
-    let key = testkit::console::code(&made.body, "key");
-    let create = service.request("POST", "/v1/pets").key(&key).json(crate::service::REX).send().await;
-    assert_eq!(create.status(), 403);
-    assert!(ada.get("/keys").await.body.contains("only reads"));
 }
