@@ -221,7 +221,7 @@ async fn panic_shows_an_error_page() {
     let response = listener.answer(request.body(Body::empty()).unwrap(), Ipv4Addr::LOCALHOST.into()).await.unwrap();
 
     assert_eq!(
-        (response.status(), &*response.headers()["content-type"].to_str().unwrap()),
+        (response.status(), response.headers()["content-type"].to_str().unwrap()),
         (StatusCode::INTERNAL_SERVER_ERROR, "text/html; charset=utf-8")
     );
     let body = http_body_util::BodyExt::collect(response.into_body()).await.unwrap().to_bytes();
