@@ -242,3 +242,7 @@ def main():
         run()
     except (Failed, subprocess.SubprocessError) as error:
         sys.exit(f"bench: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -78,3 +78,7 @@ def parse():
         parser.error("--short has a fixed number of rounds")
     options.rows = [by_number[number] for number in options.rows or by_number]
     return options
+
+
+if __name__ == "__main__":
+    main()
