@@ -1,12 +1,16 @@
-"""What petstore promises when things fail, measured by making them fail.
+"""What petstore promises when things fail, measured by making them fail: the rows of verification/promises.toml.
 
-A row has NUMBER, PROMISE, FAULT (what the test does to break it), FIGURE (its goal), CONTROL (the fault that shows that its
-test can fail), HEADLINE (a pattern that finds the row's figure in its measurement, and a format for it), ROUNDS (for a full
-run), perhaps a NOTE, and `run(trial)`, which returns a `Result`. A row is a module named in ROWS below, or an entry of the
-table in `suite.py` (the full form of a test in `verification/tests`) or in `scripted.py` (a script with results of its own). The
-tests of an entry of `suite.py` are also its short form; other rows name theirs in SHORT.
+A row is measured by tests in Rust (`suite.py`), by a script with results of its own (`scripted.py`), or by a module here with
+`run(row, trial)`, which returns a `Result`.
 """
 
-from . import failover, isolated, no_standby, scripted, suite
+import tomllib
+from types import SimpleNamespace
 
-ROWS = tuple(sorted((failover, isolated, no_standby, *scripted.ROWS, *suite.ROWS), key=lambda row: row.NUMBER))
+from cluster.petstore import ROOT
+
+OPTIONAL = {
+    "note": None, "binary": "promises", "tests": (), "controls": (), "short": (), "at_once": False, "module": None, "script": None,
+}
+TABLE = tomllib.loads((ROOT / "verification/promises.toml").read_text())
+ROWS = tuple(SimpleNamespace(**OPTIONAL | of, number=int(number)) for number, of in TABLE.items())

@@ -2,6 +2,7 @@
 
 import argparse
 import datetime
+import importlib
 import secrets
 import signal
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 from cluster.petstore import ROOT
 from cluster.processes import Failed
 
-from . import ROWS, report, short
+from . import ROWS, report, scripted, short, suite
 from .trial import Result, Trial
 
 
@@ -29,17 +30,17 @@ def main():
     print("| # | promise | figure | measured | kept |\n| --- | --- | --- | --- | --- |", flush=True)
     with Trial(options) as trial:
         for row in options.rows:
-            trial.say(f"row {row.NUMBER}: {row.PROMISE}")
+            trial.say(f"row {row.number}: {row.promise}")
             try:
-                result = row.run(trial)
+                result = run(row, trial)
             except Failed as error:
                 result = Result("did not complete", [str(error)])
             for failure in result.failures:
                 trial.failed = True
-                trial.say(f"row {row.NUMBER} FAILED: {failure}")
+                trial.say(f"row {row.number} FAILED: {failure}")
             kept = kept and result.kept
             outcome = "yes" if result.kept else f"NO: {'; '.join(result.failures)}"
-            print(f"| {row.NUMBER} | {row.PROMISE} | {row.FIGURE} | {result.measured} | {outcome} |", flush=True)
+            print(f"| {row.number} | {row.promise} | {row.goal} | {result.measured} | {outcome} |", flush=True)
             # Fewer rounds do not reach the goal, so the page keeps its last full measurement.
             if options.rounds is None:
                 report.record(row, result, options.seed, today)
@@ -48,12 +49,17 @@ def main():
     sys.exit(not kept)
 
 
+def run(row, trial):
+    module = importlib.import_module(f".{row.module}", __package__) if row.module else scripted if row.script else suite
+    return module.run(row, trial)
+
+
 def parse():
     parser = argparse.ArgumentParser(
         prog="scripts/verify", description="Tests petstore's promises by causing faults, and writes docs/evidence/promises.md. "
         "Judges time, so the machine must be idle. Needs what scripts/test installs."
     )
-    by_number = {str(row.NUMBER): row for row in ROWS}
+    by_number = {str(row.number): row for row in ROWS}
     every = ", ".join(by_number)
     parser.add_argument("rows", metavar="ROW", nargs="*", help=f"rows, in the order to run them (default: all: {every})")
     parser.add_argument(

@@ -11,30 +11,12 @@ from .ledger import Ledger
 from .load import Load, rows
 from .trial import Result
 
-NUMBER = 4
-PROMISE = "a PostgreSQL fail-over loses nothing"
-FAULT = "the primary's machine killed or paused, or its PostgreSQL killed"
-FIGURE = "50 fail-overs: 0 lost, writes back within 10 s of the promotion, no restart"
-CONTROL = "without synchronous replication, killing a primary whose standbys hang loses acknowledged writes"
-HEADLINE = (r"(\d+) failovers, (\d+) acknowledged, (\d+) lost", "{2} of {1} writes lost in {0} fail-overs")
-NOTE = (
-    "The test machine has no watchdog, so Patroni's is off. In production, require it (`mode: required`): if Patroni hangs or "
-    "dies while its PostgreSQL runs, nothing else stops the old primary, and the watchdog resets the machine before its lease "
-    "ends. Acknowledged writes do not depend on it, because the old primary waits for standbys that no longer follow it. Reads "
-    "from the old primary depend on it (promise 43; \"An isolated primary\" in docs/consistency.md)."
-)
-ROUNDS = 50
-# Tests in verification/tests/promises.
-SHORT = (
-    "demoted::demoted_primary_is_replaced_by_the_promoted_standby",
-    "linearizable::postgresql_is_linearizable_through_fail_overs",
-)
 WITHIN = 10
 WAYS = tuple(FAULTS)
 
 
-def run(trial):
-    cluster, random, rounds = trial.cluster(), trial.random(NUMBER), trial.rounds(ROUNDS)
+def run(row, trial):
+    cluster, random, rounds = trial.cluster(), trial.random(row.number), trial.rounds(row.rounds)
     ledger, failures = Ledger(f"row4-{trial.seed}"), []
     processes = [each.process.pid for each in cluster.petstores]
     to_promotion, to_write = {way: [] for way in WAYS}, []

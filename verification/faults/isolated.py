@@ -25,26 +25,6 @@ from .load import Connection, Load, rows, write
 from .machines import connect, machines
 from .trial import Result
 
-NUMBER = 43
-PROMISE = "an isolated primary does no harm"
-FAULT = "the primary cut off by partitions, some asymmetric"
-FIGURE = (
-    "6 partitions between network namespaces, one of each kind, some asymmetric: 0 writes acknowledged on the wrong side, "
-    "0 lost, reads with `--require-standbys` never stale for longer than 8 s"
-)
-CONTROL = (
-    "a client that commits with `synchronous_commit = local` loses its writes; without `--require-standbys` and with a Patroni "
-    "that hangs, reads are stale until the partition ends"
-)
-HEADLINE = (
-    r"(\d+) partitions.*?(\d+) acknowledged on the wrong side, (\d+) lost",
-    "{1} acknowledged on the wrong side, {2} lost",
-)
-ROUNDS = 6
-SHORT = (
-    "isolated::isolated_primary_acknowledges_nothing_and_stops_reads",
-    "isolated::process_leaves_an_isolated_primary_for_the_promoted_standby",
-)
 # Longest time of stale reads: wal_sender_timeout, the interval of the checks, and the timeout of one.
 STALE = 8
 # Ways to cut off the primary's machine. True if a standby is promoted.
@@ -59,10 +39,10 @@ WAYS = {
 }
 
 
-def run(trial):
+def run(row, trial):
     with machines(3) as (hub, others):
         with trial.new_cluster(lambda cluster: place(cluster, hub, others)) as cluster:
-            return partitions(trial, cluster, hub, dict(zip((member.name for member in cluster.members), others)))
+            return partitions(row, trial, cluster, hub, dict(zip((member.name for member in cluster.members), others)))
 
 
 def place(cluster, hub, others):
@@ -77,8 +57,8 @@ def place(cluster, hub, others):
     connect(ports_of)
 
 
-def partitions(trial, cluster, hub, machine_of):
-    random, rounds, failures = trial.random(NUMBER), trial.rounds(ROUNDS), []
+def partitions(row, trial, cluster, hub, machine_of):
+    random, rounds, failures = trial.random(row.number), trial.rounds(row.rounds), []
     ledger, inside, control = (Ledger(f"{name}43-{trial.seed}") for name in ("outside", "inside", "control"))
     seen = []
     with Load(cluster.state, ledger) as load, noted(failures):

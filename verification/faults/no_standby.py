@@ -13,21 +13,13 @@ from .ledger import Ledger
 from .load import Connection, rows, write
 from .trial import Result
 
-NUMBER = 5
-PROMISE = "no write succeeds without a standby"
-FAULT = "standbys stopped; commits cancelled while they wait"
-FIGURE = "100 writes with stopped standbys and 100 cancelled commits: 0 false 201"
-CONTROL = "without synchronous replication, writes are acknowledged while the standbys hang"
-HEADLINE = (r"(\d+) writes with stopped standbys, (\d+) false 201", "{1} of {0} writes acknowledged")
-ROUNDS = 100
-SHORT = ("standby::unconfirmed_commit_is_not_acknowledged",)
 AT_ONCE = 10
 CANCEL = """
     SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE usename = 'petstore' AND wait_event = 'SyncRep'"""
 
 
-def run(trial):
-    cluster, wanted = trial.cluster(), trial.rounds(ROUNDS)
+def run(row, trial):
+    cluster, wanted = trial.cluster(), trial.rounds(row.rounds)
     ledger, failures = Ledger(f"row5-{trial.seed}"), []
 
     stopped, false_when_stopped = 0, 0

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from cluster.petstore import ROOT
 
+from . import scripted
 from .suite import folder
 
 DATA = ROOT / "docs" / "evidence" / "promises.json"
@@ -51,10 +52,10 @@ PARTS = re.compile(r"; (?![^()]*\))")
 
 def record(row, result, seed, today):
     """Records the measurement of a full run."""
-    if hasattr(row, "recorded"):
+    if row.script:
         return
     measurements = json.loads(DATA.read_text()) if DATA.exists() else {}
-    measurements[str(row.NUMBER)] = {
+    measurements[str(row.number)] = {
         "measured": result.measured,
         "failures": result.failures,
         "date": str(today),
@@ -68,21 +69,21 @@ def record(row, result, seed, today):
 def render(rows):
     """Writes the page, which has one line per row, and a file with the details of each row."""
     measurements = json.loads(DATA.read_text()) if DATA.exists() else {}
-    found = {row.NUMBER: recorded(row, measurements) for row in rows}
+    found = {row.number: recorded(row, measurements) for row in rows}
     counts = Counter(verdict(each) for each in found.values())
     verdicts = ", ".join(f"{count} {'are' if count > 1 else 'is'} {of}" for of, count in counts.most_common())
     lines = ["| # | promise | the test | result | date |", "| --- | --- | --- | --- | --- |"]
-    lines += [line(row, found[row.NUMBER]) for row in rows]
+    lines += [line(row, found[row.number]) for row in rows]
     PAGE.write_text(TOP.format(all=len(rows), verdicts=verdicts) + "\n".join(lines) + "\n" + BOTTOM)
     DETAILS.mkdir(exist_ok=True)
     for old in DETAILS.glob("*.txt"):
         old.unlink()
     for row in rows:
-        (DETAILS / file(row)).write_text(detail(row, found[row.NUMBER]))
+        (DETAILS / file(row)).write_text(detail(row, found[row.number]))
 
 
 def recorded(row, measurements):
-    return row.recorded() if hasattr(row, "recorded") else measurements.get(str(row.NUMBER))
+    return scripted.recorded(row) if row.script else measurements.get(str(row.number))
 
 
 def line(row, found):
@@ -91,21 +92,21 @@ def line(row, found):
     parts = [headline(row, found)] if is_kept else [verdict(found), headline(row, found)]
     date = found["date"] if found else ""
     return LINE.format(
-        number=row.NUMBER, file=file(row), promise=row.PROMISE, fault=row.FAULT, figure=": ".join(filter(None, parts)), date=date
+        number=row.number, file=file(row), promise=row.promise, fault=row.fault, figure=": ".join(filter(None, parts)), date=date
     )
 
 
 def file(row):
-    return f"{row.NUMBER:02}.txt"
+    return f"{row.number:02}.txt"
 
 
 def detail(row, found):
     """Returns the details of a row as plain text."""
-    parts = [f"Promise {row.NUMBER}: {row.PROMISE}", f"Result: {verdict(found).strip('*')}"]
+    parts = [f"Promise {row.number}: {row.promise}", f"Result: {verdict(found).strip('*')}"]
     parts += [f"Failed: {failure}" for failure in found["failures"]] if found else []
-    parts += [f"Goal: {row.FIGURE}.", f"Control: {row.CONTROL}."]
-    if note := getattr(row, "NOTE", None):
-        parts.append(f"Note: {note}")
+    parts += [f"Goal: {row.goal}.", f"Control: {row.control}."]
+    if row.note:
+        parts.append(f"Note: {row.note}")
     parts += [f"Test: {test}" for test in where(row)]
     if found:
         seed = f"seed {found['seed']}" if found["seed"] else None
@@ -124,7 +125,7 @@ def headline(row, found):
     """Returns the row's figure, or the first part of the measurement if its wording has changed."""
     if not found:
         return ""
-    pattern, form = row.HEADLINE
+    pattern, form = row.headline
     match = re.search(pattern, found["measured"])
     return readable(form.format(*match.groups()) if match else PARTS.split(found["measured"])[0])
 
@@ -137,9 +138,9 @@ def readable(text):
 
 def where(row):
     """Returns the tests of a row, or its file."""
-    if hasattr(row, "tests"):
-        return [f"{name} in {folder(row.BINARY)}" for name in row.tests]
-    return [getattr(row, "script", None) or f"verification/faults/{Path(row.__file__).name}"]
+    if row.tests:
+        return [f"{name} in {folder(row.binary)}" for name in row.tests]
+    return [row.script or f"verification/faults/{row.module}.py"]
 
 
 def verdict(found):

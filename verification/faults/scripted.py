@@ -3,7 +3,6 @@
 import json
 import subprocess
 from collections import Counter
-from typing import Callable, NamedTuple
 
 from cluster.petstore import ROOT
 from cluster.processes import Failed
@@ -11,40 +10,22 @@ from cluster.processes import Failed
 from .trial import Result
 
 
-class Script(NamedTuple):
-    """One row: the script that measures it, and the function that words the script's results."""
+def run(row, _trial):
+    if subprocess.run([ROOT / row.script], check=False).returncode:
+        raise Failed(f"{row.script} failed")
+    found = recorded(row)
+    return Result(found["measured"], found["failures"])
 
-    NUMBER: int
-    PROMISE: str
-    FAULT: str
-    FIGURE: str
-    CONTROL: str
-    HEADLINE: tuple
-    NOTE: str
-    script: str
-    data: str
-    # Takes the results; returns the measurement, the violations, and whether the goal's quantity is not reached yet.
-    judge: Callable
-    # Tests in verification/tests/promises.
-    SHORT: tuple = ()
 
-    def run(self, _trial):
-        if subprocess.run([ROOT / self.script], check=False).returncode:
-            raise Failed(f"{self.script} failed")
-        found = self.recorded()
-        return Result(found["measured"], found["failures"])
-
-    def recorded(self):
-        """Returns the measurement as promises.json has those of other rows, or `None`."""
-        file = ROOT / self.data
-        if not file.exists():
-            return None
-        data = json.loads(file.read_text())
-        measured, failures, is_partial = self.judge(data)
-        return {
-            "measured": measured, "failures": failures, "is_partial": is_partial,
-            "date": data["date"], "seed": data.get("seed"), "machine": data.get("machine"),
-        }
+def recorded(row):
+    """Returns the measurement as promises.json has those of other rows."""
+    data = json.loads((ROOT / row.data).read_text())
+    # The measurement, the violations, and whether the goal's quantity is not reached yet.
+    measured, failures, is_partial = JUDGES[row.script](data)
+    return {
+        "measured": measured, "failures": failures, "is_partial": is_partial,
+        "date": data["date"], "seed": data.get("seed"), "machine": data.get("machine"),
+    }
 
 
 def judge_mutants(data):
@@ -81,31 +62,4 @@ def judge_fuzzing(data):
     return measured, failures, seconds < 3600 or len(parsers) < 9
 
 
-ROWS = (
-    Script(
-        NUMBER=46,
-        PROMISE="a test fails if the code is wrong",
-        FAULT="mutants: small changes of the code, drawn at random",
-        FIGURE="at least 90 % of the viable ones of 300 mutants caught, and a reason for each other one",
-        CONTROL="the tests pass without a mutant",
-        HEADLINE=(r"(\d+ % of \d+) mutants .* with seed (\S+); .*?(\d+ of \d+) drawn", "{0} mutants caught (seed {1}; {2} tested)"),
-        NOTE="docs/evidence/mutants.json has the result of each mutant.",
-        script="scripts/mutants",
-        data="docs/evidence/mutants.json",
-        judge=judge_mutants,
-    ),
-    Script(
-        NUMBER=47,
-        PROMISE="no input crashes a parser, or makes it hang",
-        FAULT="inputs that a search finds by the code that they reach",
-        FIGURE="a CPU hour for each of 9 parsers: 0 crashes, 0 inputs that take 5 seconds",
-        CONTROL="the search finds a bug that random inputs do not reach",
-        HEADLINE=(r"(\d+) crashes in (\d+) inputs, at least (\d+) s", "{0} crashes in {1} inputs, {2} s of CPU time per parser"),
-        NOTE="the regions are those of petstore's functions that an input enters. `corpus_crashes_no_parser` in verification/tests/promises "
-        "repeats the inputs of verification/fuzz/corpus, which reach all of them.",
-        script="scripts/fuzz",
-        data="docs/evidence/fuzz.json",
-        judge=judge_fuzzing,
-        SHORT=("parsers::tests::corpus_crashes_no_parser", "parsers::tests::crashing_parser_is_detected"),
-    ),
-)
+JUDGES = {"scripts/mutants": judge_mutants, "scripts/fuzz": judge_fuzzing}

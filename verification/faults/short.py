@@ -18,10 +18,10 @@ def run(rows, seed):
     """Runs the short form of the rows. Returns true if all tests pass."""
     tests = {}
     for row in rows:
-        binary, names = tests_of(row)
+        names = [*row.tests, *row.controls, *row.short]
         if not names:
-            say(f"promise {row.NUMBER} has no short form: {row.PROMISE}")
-        tests.setdefault(binary, []).extend(names)
+            say(f"promise {row.number} has no short form: {row.promise}")
+        tests.setdefault(row.binary, []).extend(names)
     say(f"seed {seed}")
     environment = os.environ | {"PETSTORE_SEED": str(seed)}
     # Most tests wait for other processes.
@@ -43,13 +43,6 @@ def run(rows, seed):
         say(f"{folder(binary)} {'FAILED' if failed else 'passed'} ({time.monotonic() - begin:.0f} s)")
         passed = passed and not failed
     return passed
-
-
-def tests_of(row):
-    """Returns the binary and the names of the row's tests."""
-    if hasattr(row, "SHORT"):
-        return "promises", row.SHORT
-    return row.BINARY, [*row.tests, *row.controls]
 
 
 def say(text):

@@ -1,6 +1,6 @@
 //! Promise 43: a primary that its standby cannot reach acknowledges no write, and its reads do not stay stale.
 //!
-//! This is the short form, with one primary, one standby and no Patroni. `tests/faults/isolated.py` is the full one.
+//! This is the short form, with one primary, one standby and no Patroni. `verification/faults/isolated.py` is the full one.
 
 use std::thread;
 use std::time::Duration;
