@@ -5,7 +5,7 @@ import sys
 import time
 from pathlib import Path
 
-from . import http, petstore
+from . import petstore
 from .cluster import Cluster, remove, say
 from .packages import programs
 from .processes import Failed, User, wait_until
@@ -45,13 +45,12 @@ def parse():
     starting.add_argument(
         "--through-haproxy", action="store_true", help="connect petstore to the primary through HAProxy"
     )
-    command(status, "status").add_argument("--watch", action="store_true", help="repeat every second until Ctrl-C")
+    command(status, "status")
     killing = command(kill_primary, "kill-primary")
     killing.add_argument(
         "--how", choices=("machine", "postgres", "pause"), default="machine",
         help="kill -9 PostgreSQL and Patroni (default), kill -9 only PostgreSQL, or pause both like a hung machine",
     )
-    command(stop_standby, "stop-standby")
     command(heal, "heal")
     command(down, "down")
     return parser.parse_args()
@@ -98,30 +97,24 @@ def print_addresses(state):
 def status(options):
     """Print roles, replication lag and readiness. The exit status is 1 if there is a problem."""
     cluster = Cluster.open(options.dir)
-    while True:
-        view, up = cluster.view(), cluster.haproxy.up()
-        rows = []
-        for member in cluster.members:
-            said = view.get(member.name, {})
-            lag = said.get("lag", "-")
-            sync = "yes" if said.get("role") == "sync_standby" else "-"
-            rows.append((member.name, member.condition(), said.get("role", "-"), said.get("state", "-"),
-                         said.get("timeline", "-"), lag, sync))
-        print_table(("server", "processes", "role", "state", "timeline", "lag (bytes)", "synchronous"), rows)
-        print(f"\netcd: {'healthy' if cluster.etcd.healthy() else 'does not respond'}")
-        listeners = (f"{name} -> {', '.join(servers) or 'none'}" for name, servers in up.items())
-        print(f"HAProxy: {'; '.join(listeners) or 'does not respond'}")
-        if cluster.has_petstore():
-            rows = [(each.name, "runs" if each.process.pid else "down", "ready" if each.ready() else "not ready")
-                    for each in cluster.petstores]
-            print()
-            print_table(("process", "", "/readyz"), rows)
-        problems = cluster.problems()
-        print(f"\n{'; '.join(problems) or 'healthy'}")
-        if not options.watch:
-            sys.exit(1 if problems else 0)
-        time.sleep(1)
-        print("\033[2J\033[H", end="")
+    view, up = cluster.view(), cluster.haproxy.up()
+    rows = []
+    for member in cluster.members:
+        said = view.get(member.name, {})
+        sync = "yes" if said.get("role") == "sync_standby" else "-"
+        rows.append((member.name, member.condition(), *(said.get(of, "-") for of in ("role", "state", "timeline", "lag")), sync))
+    print_table(("server", "processes", "role", "state", "timeline", "lag (bytes)", "synchronous"), rows)
+    print(f"\netcd: {'healthy' if cluster.etcd.healthy() else 'does not respond'}")
+    listeners = (f"{name} -> {', '.join(servers) or 'none'}" for name, servers in up.items())
+    print(f"HAProxy: {'; '.join(listeners) or 'does not respond'}\n")
+    if cluster.has_petstore():
+        print_table(("process", "", "/readyz"), [
+            (each.name, "runs" if each.process.pid else "down", "ready" if each.ready() else "not ready")
+            for each in cluster.petstores
+        ])
+    problems = cluster.problems()
+    print(f"\n{'; '.join(problems) or 'healthy'}")
+    sys.exit(1 if problems else 0)
 
 
 def kill_primary(options):
@@ -134,7 +127,7 @@ def kill_primary(options):
     promoted, promotion = cluster.wait_for_promotion(primary)
     print(f"{promoted.name} was promoted after {promotion - begin:.1f} s")
     if cluster.has_petstore():
-        wait_until("a write through petstore", lambda: write(cluster.state), 60)
+        wait_until("a write through petstore", lambda: petstore.create_pet(cluster.state, "after the fail-over"), 60)
         print(f"a write through petstore worked {time.monotonic() - promotion:.1f} s after that")
     print("run `scripts/cluster heal` to restart the old primary as a standby")
 
@@ -154,27 +147,6 @@ def break_member(member, how):
             member.kill(patroni=False)
         case "pause":
             member.pause()
-
-
-def write(state):
-    """Adds an animal, and returns whether it succeeded."""
-    key = state.key_file.read_text().strip()
-    body = {"name": "after the fail-over", "categoryId": 1}
-    return http.request(state.ports["store"], "/v1/pets", method="POST", body=body, key=key, timeout=5)[0] == 201
-
-
-def stop_standby(options):
-    """Shut down a synchronous standby, and wait until Patroni has removed it from synchronous replication."""
-    cluster = Cluster.open(options.dir)
-    standbys = wait_until("a synchronous standby", cluster.sync_standbys, 5)
-    begin = time.monotonic()
-    standbys[0].stop()
-    say(f"{standbys[0].name}, a synchronous standby, is stopped")
-    if not any(member.condition() == "running" for member in cluster.standbys()):
-        print("there is no other standby: writes wait, because replication is strictly synchronous")
-        return
-    left = wait_until("the other synchronous standby", cluster.sync_standbys, 30)
-    print(f"{left[0].name} is now the only synchronous standby; the change took {time.monotonic() - begin:.1f} s")
 
 
 def heal(options):

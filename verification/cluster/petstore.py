@@ -60,6 +60,13 @@ def make_key(state):
         file.write(key + "\n")
 
 
+def create_pet(state, name, port=None):
+    """Creates an animal, through HAProxy unless there is a port. Returns its id, or `None`."""
+    key, body = state.key_file.read_text().strip(), {"name": name, "categoryId": 1}
+    status, content = http.request(port or state.ports["store"], "/v1/pets", method="POST", body=body, key=key, timeout=5)
+    return json.loads(content)["id"] if status == 201 else None
+
+
 class Petstore:
     """A petstore process."""
 

@@ -4,7 +4,6 @@ The cluster runs on four machines: three with a PostgreSQL server, its Patroni a
 etcd, HAProxy and the clients. More clients run on the machine of the primary and use its petstore process.
 """
 
-import asyncio
 import contextlib
 import json
 import signal
@@ -15,13 +14,13 @@ from typing import NamedTuple
 
 from cluster.database import sql
 from cluster.http import request
-from cluster.petstore import Petstore
+from cluster.petstore import Petstore, create_pet
 from cluster.processes import send, wait_until
 from cluster.state import LISTENERS
 
 from .failover import noted
 from .ledger import Ledger
-from .load import Connection, Load, rows, write
+from .load import Load, connection_to, rows, write
 from .machines import connect, machines
 from .trial import Result
 
@@ -142,7 +141,7 @@ def partition(cluster, hub, machine_of, load, random, way, ledger, control):
         if WAYS[way]:
             _, promotion = cluster.wait_for_promotion(primary)
             wait_until("a write after the promotion", lambda: load.first_after(promotion), 60, every=0.05)
-            marker = wait_until("a marker", lambda: create_marker(cluster.state), 30)
+            marker = wait_until("a marker", lambda: create_pet(cluster.state, "marker"), 30)
             for each in filter(None, (checked, unchecked)):
                 each.marker = marker, time.monotonic()
         # Reads and writes on the wrong side, while both sides are alive. In the control, reads are stale for longer.
@@ -164,14 +163,14 @@ def partition(cluster, hub, machine_of, load, random, way, ledger, control):
     )
 
 
-class Clients(threading.Thread):
+class Clients(contextlib.ExitStack):
     """Clients on one machine: one that reads, and four that write if there is a ledger."""
 
     WRITERS = 4
 
     def __init__(self, state, machine, port, ledger=None):
         super().__init__()
-        self._machine, self._port, self._ledger = machine, port, ledger
+        self._port, self._ledger = port, ledger
         self._key = state.key_file.read_text().strip()
         self._ended = threading.Event()
         # The id and the time of an animal that the other side has acknowledged.
@@ -180,50 +179,34 @@ class Clients(threading.Thread):
         self.tried, self.acknowledged = [], []
         # The time of each successful read, and by how much the marker was older if the read did not contain it.
         self.reads = []
-
-    def __enter__(self):
-        self.start()
-        return self
-
-    def __exit__(self, *_):
-        self._ended.set()
-        self.join()
-
-    def run(self):
-        with self._machine.entered():
-            asyncio.run(self._run())
+        clients = [self._read_on, *[self._write_on] * (self.WRITERS if ledger else 0)]
+        for client in [threading.Thread(target=machine.runs(each)) for each in clients]:
+            client.start()
+            self.callback(client.join)
+        # Runs before the others.
+        self.callback(self._ended.set)
 
     def stale(self, end):
         """Returns the time from the acknowledgement on the other side to the last read that lacks it."""
         return max((behind for at, behind in self.reads if at < end), default=0)
 
-    async def _run(self):
-        async with asyncio.TaskGroup() as clients:
-            clients.create_task(self._read_on())
-            for _ in range(self.WRITERS if self._ledger else 0):
-                clients.create_task(self._write_on())
-
-    async def _write_on(self):
-        connection = Connection(self._port)
-        while not self._ended.is_set():
-            begin = time.monotonic()
-            self.tried.append(begin)
-            with contextlib.suppress(OSError):
-                if await write(connection, self._key, self._ledger):
+    def _write_on(self):
+        with contextlib.closing(connection_to(self._port)) as connection:
+            while not self._ended.wait(0.05):
+                begin = time.monotonic()
+                self.tried.append(begin)
+                if write(connection, self._key, self._ledger):
                     self.acknowledged.append((begin, time.monotonic()))
-            await asyncio.sleep(0.05)
-        connection.close()
 
-    async def _read_on(self):
-        while not self._ended.is_set():
+    def _read_on(self):
+        while not self._ended.wait(0.02):
             begin, marker = time.monotonic(), self.marker
             path = f"/v1/pets?limit=1&after={marker[0] - 1}" if marker else "/v1/pets?limit=1"
             with contextlib.suppress(OSError):
-                status, body = await asyncio.to_thread(request, self._port, path, key=self._key, timeout=5)
+                status, body = request(self._port, path, key=self._key, timeout=5)
                 if status == 200:
                     lacks = marker and [each["id"] for each in json.loads(body)] != [marker[0]]
                     self.reads.append((begin, begin - marker[1] if lacks else 0))
-            await asyncio.sleep(0.02)
 
 
 @contextlib.contextmanager
@@ -248,10 +231,3 @@ def commit_locally(state, primary, ledger):
         text = f"SET synchronous_commit = local; INSERT INTO pets (name, category_id, status) VALUES ('{name}', 1, 0)"
         [[id]] = sql(state, primary.port, f"{text} RETURNING id", user="petstore")
         ledger.acknowledge(name, id)
-
-
-def create_marker(state):
-    """Creates an animal through HAProxy and returns its id, or None."""
-    key, body = state.key_file.read_text().strip(), {"name": "marker", "categoryId": 1}
-    status, answer = request(state.ports["store"], "/v1/pets", method="POST", body=body, key=key, timeout=5)
-    return json.loads(answer)["id"] if status == 201 else None

@@ -1,5 +1,6 @@
 """The outcome of every write, to compare with the database."""
 
+import itertools
 from typing import NamedTuple
 
 
@@ -30,12 +31,12 @@ class Ledger:
         self.acknowledged = {}  # name -> id in the response
         self.refused = set()
         self.unknown = set()
-        self._sent = 0
+        # Counts safely in several threads.
+        self._numbers = itertools.count(1)
 
     def new_name(self):
         """Returns the name of the next write. Its outcome is unknown until there is a response."""
-        self._sent += 1
-        name = f"{self.prefix}-{self._sent}"
+        name = f"{self.prefix}-{next(self._numbers)}"
         self.unknown.add(name)
         return name
 

@@ -1,16 +1,17 @@
 """Promise 5: no write is acknowledged while no standby can confirm it."""
 
-import asyncio
 import contextlib
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from cluster.database import sql
 from cluster.http import request
+from cluster.petstore import create_pet
 from cluster.processes import Failed, wait_until
 
 from . import runbook
 from .ledger import Ledger
-from .load import Connection, rows, write
+from .load import connection_to, rows, write
 from .trial import Result
 
 AT_ONCE = 10
@@ -90,32 +91,16 @@ def without_standbys(cluster, ledger, at_once, cancel=False):
         for standby in standbys:
             undo.callback(standby.resume)
             standby.pause()
-        return asyncio.run(write_and_cancel(cluster, leader, ledger, at_once, cancel))
-
-
-async def write_and_cancel(cluster, leader, ledger, at_once, cancel):
-    key = cluster.state.key_file.read_text().strip()
-
-    async def one(process):
-        connection = Connection(process.ports["store"])
-        with contextlib.suppress(OSError):
-            return await write(connection, key, ledger)
-        return False
-
-    tasks = [asyncio.create_task(one(process)) for process in cluster.petstores for _ in range(at_once)]
-    cancels = 0
-    while not all(task.done() for task in tasks):
-        if cancel:
-            cancels += len(await asyncio.to_thread(sql, cluster.state, leader.port, CANCEL))
-        await asyncio.sleep(0.02)
-    return len(tasks), sum(task.result() for task in tasks), cancels
+        key, ports = cluster.state.key_file.read_text().strip(), [each.ports["store"] for each in cluster.petstores] * at_once
+        with ThreadPoolExecutor(len(ports)) as clients:
+            writes = [clients.submit(lambda port=port: write(connection_to(port), key, ledger)) for port in ports]
+            cancels = 0
+            while not all(each.done() for each in writes):
+                cancels += len(sql(cluster.state, leader.port, CANCEL)) if cancel else 0
+                time.sleep(0.02)
+        return len(writes), sum(each.result() for each in writes), cancels
 
 
 def probe(cluster):
     """Returns whether every process can write again."""
-    key = cluster.state.key_file.read_text().strip()
-    body = {"name": "probe", "categoryId": 1}
-    return all(
-        request(process.ports["store"], "/v1/pets", method="POST", body=body, key=key, timeout=5)[0] == 201
-        for process in cluster.petstores
-    )
+    return all(create_pet(cluster.state, "probe", process.ports["store"]) for process in cluster.petstores)

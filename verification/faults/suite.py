@@ -20,12 +20,6 @@ from .trial import Result
 
 # The tests of both packages and the program that they run, in one selection, so that nothing is compiled twice.
 CARGO = ["--locked", "--package=petstore", "--package=petstore-verification", "--features=petstore/otlp"]
-EXACTLY = ["--exact", "--nocapture"]
-# Lines of the log to quote if a failed test has no panic message.
-QUOTED_LINES = 15
-
-# Seconds that the processes of a test have to end.
-END_TIMEOUT = 20
 
 
 def run(row, trial):
@@ -61,7 +55,8 @@ def run_tests(trial, row, names):
     environment = os.environ | {"PETSTORE_ROUNDS": str(rounds), "PETSTORE_SEED": str(trial.seed)}
     log_path = ROOT / "target" / f"promise-{row.number}-{names[0].rpartition('::')[2]}.log"
     log_path.parent.mkdir(exist_ok=True)
-    command = ["cargo", "test", "--release", *CARGO, f"--test={row.binary}", "--", *EXACTLY, f"--test-threads={len(names)}", *names]
+    command = ["cargo", "test", "--release", *CARGO, f"--test={row.binary}", "--", "--exact", "--nocapture"]
+    command += [f"--test-threads={len(names)}", *names]
     measured, ran, failed = [], False, False
     with log_path.open("w") as log, session(command, environment, log) as test:
         for line in test.stdout:
@@ -96,7 +91,7 @@ def session(command, environment, log):
         yield process
     finally:
         # The test's database servers stop and delete their folders first. The rest is killed after a timeout.
-        until = time.monotonic() + END_TIMEOUT
+        until = time.monotonic() + 20
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)
             while time.monotonic() < until:
@@ -110,5 +105,4 @@ def session(command, environment, log):
 def why_it_failed(log):
     """Returns the message of the panic that ended the test, in one line."""
     found = re.search(r"^thread '.*' .*panicked at .*:\n((?:.*\n)*?)(?=note: |stack backtrace|\n|test |$)", log, re.M)
-    words = found[1].splitlines() if found and found[1].strip() else log.splitlines()[-QUOTED_LINES:]
-    return " ".join(" ".join(words).split())
+    return " ".join(found[1].split()) if found else "no panic"
