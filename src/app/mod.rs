@@ -229,7 +229,8 @@ fn limits(settings: &ServiceSettings) -> Limits {
 
 /// Loads a certificate, whose files may be on a mount that hangs.
 fn load_tls(certificate: &Path, key: &Path) -> Result<Tls> {
-    let late = || format!("{} cannot be read within {START_TIMEOUT:?}: check its mount or pipe", certificate.display());
+    let late =
+        || format!("{}: cannot be read within {START_TIMEOUT:?}: check its mount or pipe", certificate.display());
     let (certificate, key) = (certificate.to_owned(), key.to_owned());
     Ok(in_time(move || Tls::load(&certificate, &key)).ok_or_else(late)??)
 }

@@ -27,6 +27,7 @@ pub struct TimedBody {
 }
 
 impl TimedBody {
+    #[inline]
     pub(crate) fn new(body: Incoming, time: Duration, deadlines: &Arc<Deadlines>) -> Self {
         let deadlines = (!body.is_end_stream()).then(|| Arc::clone(deadlines));
         deadlines.iter().for_each(|deadlines| deadlines.body_began());
@@ -38,6 +39,7 @@ impl Body for TimedBody {
     type Data = Bytes;
     type Error = Box<dyn Error + Send + Sync>;
 
+    #[inline]
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
             match &frame {
@@ -55,10 +57,12 @@ impl Body for TimedBody {
         timer.as_mut().poll(cx).map(|()| Some(Err(BodyTimeout.into())))
     }
 
+    #[inline]
     fn is_end_stream(&self) -> bool {
         self.body.is_end_stream()
     }
 
+    #[inline]
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
     }

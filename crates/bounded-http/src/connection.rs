@@ -236,6 +236,7 @@ struct Socket {
 }
 
 impl AsyncRead for Socket {
+    #[inline]
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
@@ -251,6 +252,7 @@ impl AsyncRead for Socket {
 }
 
 impl AsyncWrite for Socket {
+    #[inline]
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
         match written {
@@ -262,6 +264,7 @@ impl AsyncWrite for Socket {
     }
 
     /// hyper flushes when its own buffer is empty.
+    #[inline]
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(cx);
         match flushed {
@@ -272,6 +275,7 @@ impl AsyncWrite for Socket {
         flushed
     }
 
+    #[inline]
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }

@@ -64,6 +64,7 @@ impl Deadlines {
     /// # Errors
     ///
     /// Fails if the body of a request takes too many bytes.
+    #[inline]
     pub fn received(&self, bytes: usize) -> io::Result<bool> {
         let arrived = self.arrived.load(Ordering::Relaxed) + bytes;
         self.arrived.store(arrived, Ordering::Relaxed);
@@ -78,6 +79,7 @@ impl Deadlines {
     }
 
     /// Records that a whole head arrived. Returns how long the rest of the request may take.
+    #[inline]
     pub fn request_began(&self) -> Duration {
         let taken = if self.phase() == Phase::Head { self.lasted() } else { Duration::ZERO };
         self.arrived.store(0, Ordering::Relaxed);
@@ -85,15 +87,18 @@ impl Deadlines {
         self.limits.request.saturating_sub(taken)
     }
 
+    #[inline]
     pub fn body_began(&self) {
         self.unread.store(true, Ordering::Relaxed);
     }
 
+    #[inline]
     pub fn body_ended(&self) {
         self.unread.store(false, Ordering::Relaxed);
     }
 
     /// Returns whether the connection can take another request. It cannot after an unread body.
+    #[inline]
     pub fn answered(&self) -> bool {
         self.phase.store(Phase::Answering as u8, Ordering::Relaxed);
         !self.unread.load(Ordering::Relaxed)
@@ -101,6 +106,7 @@ impl Deadlines {
 
     /// Records that the socket accepts no more bytes for now. While a request is handled, these are of the previous response
     /// or ask for the body (100).
+    #[inline]
     pub fn write_blocked(&self) {
         if !matches!(self.phase(), Phase::Blocked | Phase::Handling) {
             self.enter(Phase::Blocked);
@@ -108,6 +114,7 @@ impl Deadlines {
     }
 
     /// Records that the socket has accepted bytes. A client that keeps taking them has time for more.
+    #[inline]
     pub fn wrote(&self, bytes: usize) {
         if self.phase() == Phase::Blocked {
             let taken = self.taken.load(Ordering::Relaxed) + bytes;
@@ -120,6 +127,7 @@ impl Deadlines {
     }
 
     /// Records that the socket has accepted a response, but not passed all of it on.
+    #[inline]
     pub fn flush_blocked(&self) {
         if self.phase() == Phase::Answering {
             self.enter(Phase::Blocked);
@@ -127,11 +135,13 @@ impl Deadlines {
     }
 
     /// Returns whether nothing of a next request has arrived.
+    #[inline]
     pub fn is_idle(&self) -> bool {
         self.phase() == Phase::Idle
     }
 
     /// Records that everything was written.
+    #[inline]
     pub fn flushed(&self) {
         if matches!(self.phase(), Phase::Answering | Phase::Blocked) {
             self.enter(Phase::Idle);
@@ -159,20 +169,24 @@ impl Deadlines {
         Ok(now + left.min(self.shortest()))
     }
 
+    #[inline]
     fn shortest(&self) -> Duration {
         self.limits.idle.min(self.limits.head).min(self.limits.answer)
     }
 
+    #[inline]
     fn phase(&self) -> Phase {
         let phase = self.phase.load(Ordering::Relaxed);
         [Phase::Idle, Phase::Head, Phase::Handling, Phase::Answering, Phase::Blocked][usize::from(phase)]
     }
 
     /// Returns the time since the phase began.
+    #[inline]
     fn lasted(&self) -> Duration {
         Duration::from_nanos(coarse_now().saturating_sub(self.since.load(Ordering::Relaxed)))
     }
 
+    #[inline]
     fn enter(&self, phase: Phase) {
         self.since.store(coarse_now(), Ordering::Relaxed);
         self.taken.store(0, Ordering::Relaxed);
@@ -182,6 +196,7 @@ impl Deadlines {
 
 /// Returns the monotonic clock at the last tick, at most 10 ms ago, in nanoseconds. Costs a quarter of the exact time,
 /// and the request path calls it twice.
+#[inline]
 fn coarse_now() -> u64 {
     let now = clock_gettime(ClockId::MonotonicCoarse);
     let seconds = u64::try_from(now.tv_sec).unwrap_or(0);

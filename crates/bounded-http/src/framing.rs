@@ -67,6 +67,7 @@ pub fn check(request: &mut Parts, body: &impl Body) -> Result<(), Ambiguous> {
 }
 
 /// Returns whether all characters are allowed in a host with an optional port. The host may be empty.
+#[inline]
 fn names_a_host(host: &HeaderValue) -> bool {
     host.as_bytes().iter().all(|byte| IN_HOST[usize::from(*byte)])
 }

@@ -23,11 +23,13 @@ const DONE_WITH_FRAGMENT: u8 = 4;
 
 impl RequestLine {
     /// Begins a new line: the connection was idle and receives the first bytes of a request.
+    #[inline]
     pub fn begin(&self) {
         self.0.store(START, Ordering::Relaxed);
     }
 
     /// Reads on.
+    #[inline]
     pub fn received(&self, bytes: &[u8]) {
         let mut state = self.0.load(Ordering::Relaxed);
         let mut rest = bytes;
@@ -47,12 +49,14 @@ impl RequestLine {
     }
 
     /// Returns whether the target of the request just parsed contains a fragment.
+    #[inline]
     pub fn take_fragment(&self) -> bool {
         self.0.swap(DONE, Ordering::Relaxed) == DONE_WITH_FRAGMENT
     }
 }
 
 /// Skips the bytes inside a line that do not change the state. Compares blocks, because a block takes as long as a byte.
+#[inline]
 fn from_next_mark(bytes: &[u8]) -> &[u8] {
     let is_mark = |byte: &u8| matches!(byte, b'#' | b'\n');
     let is_plain = |block: &&[u8; 16]| !block.iter().fold(false, |found, byte| found | is_mark(byte));
