@@ -236,7 +236,9 @@ impl Generations {
     /// Returns the numbers that the file may have. Called in a transaction that can write.
     pub fn numbers(&self, conn: &Connection, index: &WalIndex) -> Result<[u32; 2]> {
         let number = number(conn)?;
-        let recorded = self.recorded_with(number)?.filter(|_| !index.is_written_back());
+        // A commit of the new number that failed may have left it in the log.
+        let may_have = |[old, _]: &[u32; 2]| *old == number || !index.is_written_back();
+        let recorded = self.recorded_with(number)?.filter(may_have);
         Ok(recorded.unwrap_or([number; 2]))
     }
 
