@@ -21,7 +21,7 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::body::TimedBody;
+use super::body::{SentBody, TimedBody};
 use super::deadlines::Deadlines;
 use super::request_line::HasFragment;
 use super::request_line::RequestLine;
@@ -34,7 +34,7 @@ use super::{Connections, Expired, Limits, NoResponse, Rejection, Service};
 const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The parser rejects larger heads with 431.
-const HEAD_BYTES: usize = 32 * 1024;
+pub const HEAD_BYTES: usize = 32 * 1024;
 
 /// Maximum size of a connection's buffers for bytes not yet parsed or not yet sent: twice the largest head. Only a body
 /// in one piece may exceed it, by its length.
@@ -91,7 +91,7 @@ impl<S: Service> Connection<S> {
                     // hyper announces the close only if the rest of the body has arrived already.
                     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                 }
-                Ok::<_, io::Error>(response)
+                Ok::<_, io::Error>(response.map(|body| SentBody::new(body, answering)))
             })
         });
         let mut http = http1::Builder::new()

@@ -11,6 +11,7 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio::time::Instant;
 
 use super::Limits;
+use super::connection::HEAD_BYTES;
 use super::counters::Expired;
 
 /// Bytes that a client must take within [`Limits::answer`] to get as much time again: 2 kB/s by default.
@@ -45,6 +46,8 @@ pub struct Deadlines {
     arrived: AtomicUsize,
     /// True if the request has a body that was not read to the end.
     unread: AtomicBool,
+    /// True once the service has given the whole response.
+    is_complete: AtomicBool,
 }
 
 impl Deadlines {
@@ -56,6 +59,7 @@ impl Deadlines {
             taken: AtomicUsize::new(0),
             arrived: AtomicUsize::new(0),
             unread: AtomicBool::new(false),
+            is_complete: AtomicBool::new(false),
         }
     }
 
@@ -66,16 +70,17 @@ impl Deadlines {
     /// Fails if the body of a request takes too many bytes.
     #[inline]
     pub fn received(&self, bytes: usize) -> io::Result<bool> {
+        if self.phase() == Phase::Idle {
+            self.arrived.store(bytes, Ordering::Relaxed);
+            self.enter(Phase::Head);
+            return Ok(true);
+        }
         let arrived = self.arrived.load(Ordering::Relaxed) + bytes;
         self.arrived.store(arrived, Ordering::Relaxed);
-        if arrived > self.limits.body {
-            return Err(io::ErrorKind::InvalidData.into());
+        match arrived > self.limits.body.max(HEAD_BYTES) {
+            true => Err(io::ErrorKind::InvalidData.into()),
+            false => Ok(false),
         }
-        let first = self.phase() == Phase::Idle;
-        if first {
-            self.enter(Phase::Head);
-        }
-        Ok(first)
     }
 
     /// Records that a whole head arrived. Returns how long the rest of the request may take.
@@ -83,6 +88,7 @@ impl Deadlines {
     pub fn request_began(&self) -> Duration {
         let taken = if self.phase() == Phase::Head { self.lasted() } else { Duration::ZERO };
         self.arrived.store(0, Ordering::Relaxed);
+        self.is_complete.store(false, Ordering::Relaxed);
         self.phase.store(Phase::Handling as u8, Ordering::Relaxed);
         self.limits.request.saturating_sub(taken)
     }
@@ -102,6 +108,12 @@ impl Deadlines {
     pub fn answered(&self) -> bool {
         self.phase.store(Phase::Answering as u8, Ordering::Relaxed);
         !self.unread.load(Ordering::Relaxed)
+    }
+
+    /// Records that the service has given all of the response.
+    #[inline]
+    pub fn completed(&self) {
+        self.is_complete.store(true, Ordering::Relaxed);
     }
 
     /// Records that the socket accepts no more bytes for now. While a request is handled, these are of the previous response
@@ -140,11 +152,11 @@ impl Deadlines {
         self.phase() == Phase::Idle
     }
 
-    /// Records that everything was written.
+    /// Records that everything was written. More follows if the service has not given all of the response.
     #[inline]
     pub fn flushed(&self) {
         if matches!(self.phase(), Phase::Answering | Phase::Blocked) {
-            self.enter(Phase::Idle);
+            self.enter(if self.is_complete.load(Ordering::Relaxed) { Phase::Idle } else { Phase::Answering });
         }
     }
 
@@ -233,6 +245,10 @@ mod tests {
         deadlines.request_began();
         assert!(deadlines.check().is_ok(), "handling has no deadline here");
         deadlines.answered();
+        deadlines.flushed();
+        pass(&deadlines, 45);
+        assert!(deadlines.check().is_ok(), "the service has not given all of the response");
+        deadlines.completed();
         deadlines.write_blocked();
         pass(&deadlines, 35);
         deadlines.write_blocked();
@@ -245,6 +261,7 @@ mod tests {
         assert!(!deadlines.received(1).unwrap(), "the request is still handled");
         assert!(deadlines.check().is_ok(), "the rest of the previous response has no deadline");
         deadlines.answered();
+        deadlines.completed();
         deadlines.flush_blocked();
         pass(&deadlines, 35);
         assert_eq!(deadlines.check(), Err(Expired::Answer), "a response that only TLS has accepted was not read");
@@ -261,9 +278,11 @@ mod tests {
             deadlines.request_began();
             deadlines.received(Limits::default().body - 1).unwrap();
             deadlines.answered();
+            deadlines.completed();
+            assert!(deadlines.received(2).is_err());
             deadlines.flushed();
-            assert!(deadlines.received(1).unwrap());
-            assert!(deadlines.received(1).is_err());
+            assert!(deadlines.received(1).unwrap(), "the next request counts alone");
+            assert!(!deadlines.received(1).unwrap());
         }
     }
 

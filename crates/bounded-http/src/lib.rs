@@ -16,6 +16,7 @@ mod tls;
 
 use std::io;
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use tokio::task::unconstrained;
+use tokio::task::{JoinSet, unconstrained};
 
 pub use body::{BodyTimeout, TimedBody};
 use connection::Connection;
@@ -106,19 +107,22 @@ impl<S: Service> Server<S> {
         Self { listeners, tls: None, limits: Limits::default(), public: Handle::current() }
     }
 
-    /// Serves until `stop` says otherwise or its sender is dropped.
+    /// Serves until `stop` says otherwise or its sender is dropped. Returns when all connections are closed.
     pub async fn run(self, mut stop: watch::Receiver<Stop>) {
         let limits = self.limits;
         let connections = limits.connections();
         let shared = Room::new(connections);
         let (stopping, stopped) = watch::channel(false);
+        // Dropping it closes all connections.
+        let mut accepting = JoinSet::new();
         for (listener, service, access) in self.listeners {
             let (runtime, room) = match access {
                 Access::Public => (&self.public, shared.clone()),
                 Access::Operator => (&Handle::current(), Room::new(OPERATOR_CONNECTIONS)),
             };
             // Unconstrained, so that thousands of ready requests do not delay new connections.
-            runtime.spawn(unconstrained(accept(listener, self.tls.clone(), service, limits, room, stopped.clone())));
+            let accept = accept(listener, self.tls.clone(), service, limits, room, stopped.clone());
+            accepting.spawn_on(unconstrained(accept), runtime);
         }
 
         // An error means that the sender was dropped, which is a stop too.
@@ -126,9 +130,8 @@ impl<S: Service> Server<S> {
         let drained = async {
             tokio::time::sleep(limits.drain_delay).await;
             stopping.send_replace(true);
-            let all = u32::try_from(connections).unwrap_or(u32::MAX);
-            // All slots are free when all connections are closed.
-            if tokio::time::timeout(limits.drain, shared.slots.acquire_many(all)).await.is_err() {
+            let all_closed = async { while accepting.join_next().await.is_some() {} };
+            if tokio::time::timeout(limits.drain, all_closed).await.is_err() {
                 tracing::warn!("drain timed out, closing remaining connections");
             }
         };
@@ -167,17 +170,19 @@ async fn accept<S: Service>(
         tracing::warn!(%error, "cannot limit unsent bytes, clients that do not read may take more memory");
     }
     let mut load_shedding = LoadShedding::new(rejected);
+    let mut connections = JoinSet::new();
     loop {
         let (accepted, slot) = tokio::select! {
             biased;
-            _ = stopped.wait_for(|stopped| *stopped) => return,
+            _ = stopped.wait_for(|stopped| *stopped) => break,
+            Some(_) = connections.join_next() => continue,
             next = next(&listener, &slots, &load_shedding) => next,
         };
         match (accepted, slot) {
             (Ok((stream, peer)), Some(slot)) => {
                 let (tls, service, stopped) = (tls.clone(), service.clone(), stopped.clone());
                 let connection = Connection { stream, tls, peer, service, limits, stopped };
-                tokio::spawn(async move {
+                connections.spawn(async move {
                     connection.run().await;
                     drop(slot);
                 });
@@ -185,7 +190,8 @@ async fn accept<S: Service>(
             (Ok((stream, _)), None) => {
                 service.connections().refuse();
                 // Also logs the rejection, although TLS clients get no response.
-                let response = service.reject(Rejection::ConnectionLimit);
+                let reject = || service.reject(Rejection::ConnectionLimit);
+                let response = catch_unwind(AssertUnwindSafe(reject)).unwrap_or_default();
                 load_shedding.reject(stream, tls.is_some(), response).await;
             }
             // The client went away while it was queued.
@@ -196,6 +202,8 @@ async fn accept<S: Service>(
             }
         }
     }
+    drop(listener);
+    while connections.join_next().await.is_some() {}
 }
 
 /// Accepts a connection as soon as there is a slot for it or it may be rejected. Holds no slot while no client comes,

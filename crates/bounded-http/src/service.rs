@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
+use http_body_util::{Either, Full};
 use hyper::body::Body;
 
 use crate::body::TimedBody;
@@ -16,7 +17,7 @@ use crate::framing;
 /// Answers the requests of one listener. Cheap to clone: each connection has its own.
 pub trait Service: Clone + Send + Sync + 'static {
     /// The body of a response.
-    type Body: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static;
+    type Body: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static;
 
     /// Answers a request that came from `peer`.
     ///
@@ -96,19 +97,19 @@ impl<A, F, B> Service for ServiceFn<A>
 where
     A: Fn(Request<TimedBody>, IpAddr) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = Response<B>> + Send,
-    B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + From<String> + Send + 'static,
+    B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static,
 {
-    type Body = B;
+    type Body = Either<Full<Bytes>, B>;
 
-    async fn answer(&self, request: Request<TimedBody>, peer: IpAddr) -> Result<Response<B>, NoResponse> {
+    async fn answer(&self, request: Request<TimedBody>, peer: IpAddr) -> Result<Response<Self::Body>, NoResponse> {
         let (mut head, body) = request.into_parts();
         if let Err(ambiguous) = framing::check(&mut head, &body) {
-            let mut response = Response::new(format!("{ambiguous}\n").into());
+            let mut response = Response::new(Either::Left(format!("{ambiguous}\n").into()));
             *response.status_mut() = http::StatusCode::BAD_REQUEST;
             response.headers_mut().insert(http::header::CONNECTION, http::HeaderValue::from_static("close"));
             return Ok(response);
         }
-        Ok((self.answer)(Request::from_parts(head, body), peer).await)
+        Ok((self.answer)(Request::from_parts(head, body), peer).await.map(Either::Right))
     }
 
     fn connections(&self) -> &Connections {

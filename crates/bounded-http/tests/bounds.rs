@@ -1,18 +1,22 @@
 //! Every bound, over real sockets: what the client sees, and that others are still served.
 
+use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bounded_http::{BodyTimeout, Connections, Expired, Limits, Server, Stop, TimedBody, service_fn};
 use bytes::Bytes;
 use http::{Request, Response};
-use http_body_util::{BodyExt, Full};
+use http_body_util::{BodyExt, Either, Full};
+use hyper::body::{Body, Frame};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Sleep, sleep, timeout};
 
 const HELLO: &str = "GET /hello HTTP/1.1\r\nhost: x\r\n\r\n";
 
@@ -56,8 +60,39 @@ impl Running {
     }
 }
 
+type Sent = Either<Full<Bytes>, Slow>;
+
+/// Two bytes, with a pause before each.
+#[derive(Default)]
+struct Slow {
+    sent: usize,
+    pause: Option<Pin<Box<Sleep>>>,
+}
+
+impl Body for Slow {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        if self.sent == 2 {
+            return Poll::Ready(None);
+        }
+        let pause = self.pause.get_or_insert_with(|| Box::pin(sleep(2 * SHORT)));
+        ready!(pause.as_mut().poll(cx));
+        (self.pause, self.sent) = (None, self.sent + 1);
+        Poll::Ready(Some(Ok(Frame::data("x".into()))))
+    }
+}
+
 /// `/big` has 1 MB, `/wait` never ends. Others get their body back, or `hello`.
-async fn answer(request: Request<TimedBody>, _: IpAddr) -> Response<Full<Bytes>> {
+async fn answer(request: Request<TimedBody>, _: IpAddr) -> Response<Sent> {
+    if request.uri().path() == "/slow" {
+        return Response::new(Either::Right(Slow::default()));
+    }
+    at_once(request).await.map(Either::Left)
+}
+
+async fn at_once(request: Request<TimedBody>) -> Response<Full<Bytes>> {
     match request.uri().path() {
         "/big" => return Response::new(vec![b'x'; 1_000_000].into()),
         "/wait" => std::future::pending().await,
@@ -138,6 +173,15 @@ async fn client_that_does_not_read_is_disconnected() {
 }
 
 #[tokio::test]
+async fn slow_response_is_not_cut_off() {
+    let running = Running::with(Limits { idle: SHORT, head: SHORT, answer: SHORT, ..Limits::default() }).await;
+    let answer = running.exchange(&HELLO.replace("hello", "slow")).await;
+    assert!(answer.ends_with("\r\n\r\n1\r\nx\r\n1\r\nx\r\n0\r\n\r\n"), "{answer}");
+    let answer = running.exchange(&format!("{}{HELLO}", HELLO.replace("hello", "slow"))).await;
+    assert!(answer.ends_with("hello"), "{answer}");
+}
+
+#[tokio::test]
 async fn endless_body_is_cut_off() {
     let running = Running::with(Limits { body: 200_000, ..Limits::default() }).await;
     let body = "x".repeat(150_000);
@@ -201,4 +245,5 @@ async fn stop_now_does_not_wait() {
     until(|| running.connections.open() == 1).await;
     running.stop.send_replace(Stop::Now);
     timeout(Duration::from_mins(1), running.server).await.expect("the server ends").unwrap();
+    assert_eq!(rest(&mut open).await, "");
 }
