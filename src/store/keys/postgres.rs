@@ -45,7 +45,7 @@ macro_rules! select {
 
 const LIST: &str = select!("ORDER BY k.id");
 
-/// Compares rows, as `LIST_BY_STATUS` of `pets.rs` does. The numbers are those of `KeyState::code`.
+/// Compares rows, which PostgreSQL reads from one index in order. The numbers are those of `KeyState::code`.
 macro_rules! list_of {
     ($start:literal, $order:literal) => {
         concat!(

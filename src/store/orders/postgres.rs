@@ -26,8 +26,8 @@ use crate::store::{Outcome, Result, WriteKey};
 /// their ids, so that no two batches wait for each other. A statement that waited for an animal checks again whether it is
 /// available. The constraint `orders_of_pet` decides.
 ///
-/// `turn` makes ids visible in increasing order, as `INSERT` of `pets.rs` does. The statement takes its lock after all row
-/// locks and before the first id. A transaction that holds it therefore waits for no other transaction.
+/// `turn` makes ids visible in increasing order, as `INSERT` of `pets/postgres.rs` does. The statement takes its lock after
+/// all row locks and before the first id. A transaction that holds it therefore waits for no other transaction.
 const PLACE: &str = "WITH given AS (
         SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[])
             WITH ORDINALITY AS given (account_id, pet_id, now, position)

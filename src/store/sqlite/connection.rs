@@ -12,7 +12,7 @@ pub fn connect(file: &Path, flags: OpenFlags) -> Result<Connection> {
     let conn = Connection::open_with_flags(file, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     // Otherwise an SQLite built with STAT4 prepares a statement again when a parameter is bound.
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
-    // SQLite would remove the log when the last connection closes: see `generation.rs`.
+    // SQLite would remove the log when the last connection closes: see `disk/generation.rs`.
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     conn.pragma_update(None, "foreign_keys", true)?;
     // Otherwise SQLite would sort in a temporary file, and a container may have no place for one.

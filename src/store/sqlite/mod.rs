@@ -1,7 +1,7 @@
 //! SQLite: one file, one writer thread, reads on the calling threads.
 //!
 //! A process opens a database once: closing a second [`Sqlite`] on the same file would drop the first one's locks
-//! (see `wal_index.rs`).
+//! (see `disk/wal_index.rs`).
 
 pub mod backup;
 mod connection;
