@@ -4,11 +4,13 @@ use std::cell::RefCell;
 use std::hash::{BuildHasher, Hasher};
 
 use foldhash::fast::{FixedState, FoldHasher};
+use tokio::time::Instant;
 
 struct Trace {
     hasher: FoldHasher<'static>,
-    /// A line for each event. `None` if nobody reads them.
+    /// A line for each event, with the simulated seconds since the first one. `None` if nobody reads them.
     story: Option<Vec<String>>,
+    began: Option<Instant>,
 }
 
 thread_local!(static TRACE: RefCell<Option<Trace>> = const { RefCell::new(None) });
@@ -16,7 +18,7 @@ thread_local!(static TRACE: RefCell<Option<Trace>> = const { RefCell::new(None) 
 /// Begins the trace of this thread. With `story`, keeps a line for each event.
 pub fn begin(story: bool) {
     let hasher = FixedState::with_seed(0).build_hasher();
-    TRACE.set(Some(Trace { hasher, story: story.then(Vec::new) }));
+    TRACE.set(Some(Trace { hasher, story: story.then(Vec::new), began: None }));
 }
 
 /// Returns the hash and the story.
@@ -59,7 +61,8 @@ fn add(hash: impl FnOnce(&mut FoldHasher<'static>), line: impl FnOnce() -> Strin
         let Some(trace) = trace else { return };
         hash(&mut trace.hasher);
         if let Some(story) = &mut trace.story {
-            story.push(line());
+            let began = trace.began.get_or_insert_with(Instant::now);
+            story.push(format!("{:8.3} {}", began.elapsed().as_secs_f64(), line()));
         }
     });
 }

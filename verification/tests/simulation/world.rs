@@ -28,8 +28,9 @@ use crate::web_server::WebServer;
 /// 2026-11-20T09:30:00.123Z, when a simulation begins.
 const BEGIN: Timestamp = Timestamp::from_milliseconds(1_795_167_000_123);
 
-/// Maximum time from the last fault until the service has recovered and relayed all messages.
-const RECOVERY: Duration = Duration::from_secs(60);
+/// Maximum time from the last fault until the service has recovered and relayed all messages: a minute after the longest pause
+/// of an account and delay of a message.
+const RECOVERY: Duration = Duration::from_mins(6);
 
 pub struct World {
     pub plan: Plan,
