@@ -1,16 +1,17 @@
 "use strict";
 
 const { execFile, spawn } = require("node:child_process");
-const { once } = require("node:events");
 const { createInterface } = require("node:readline");
 const { promisify } = require("node:util");
 const { program } = require("./program.js");
 
 class Store {
   #child;
+  #closed;
 
-  constructor(child, { storeUrl, ...ready }) {
+  constructor(child, closed, { storeUrl, ...ready }) {
     this.#child = child;
+    this.#closed = closed;
     Object.assign(this, { url: storeUrl, ...ready });
   }
 
@@ -31,10 +32,9 @@ class Store {
   }
 
   async stop() {
-    if (this.#child.exitCode !== null || this.#child.signalCode !== null) return;
-    this.#child.ref();
+    for (const handle of [this.#child, this.#child.stdout, this.#child.stderr]) handle.ref();
     this.#child.kill();
-    await once(this.#child, "exit");
+    await this.#closed;
   }
 
   [Symbol.asyncDispose]() {
@@ -51,17 +51,39 @@ class Store {
     // Settings in the environment may name another database, which takes precedence over the folder.
     const settings = Object.entries(process.env).filter(([name]) => !name.startsWith("PETSTORE_"));
     const command = [...arguments_, "--data-dir", this.dataDir];
-    const { stdout } = await promisify(execFile)(program(), command, { env: Object.fromEntries(settings) });
-    return stdout.trim();
+    try {
+      const { stdout } = await promisify(execFile)(program(), command, { env: Object.fromEntries(settings) });
+      return stdout.trim();
+    } catch (error) {
+      throw new Error(message(arguments_[0], error.stderr, error.code));
+    }
   }
 }
 
+/** Returns the last error in `log`, without hints about the usage. */
+function message(command, log = "", status) {
+  const [, ...errors] = `\n${log}`.split("\nerror: ");
+  return `petstore ${command}: ${errors.pop()?.split("\n\n")[0].trim() ?? `ended with status ${status}`}`;
+}
+
 exports.startStore = async (...options) => {
-  const child = spawn(program(), ["ephemeral", ...options], { stdio: ["pipe", "pipe", "inherit"] });
+  const child = spawn(program(), ["ephemeral", ...options], { stdio: "pipe" });
+  const closed = new Promise((resolve) => child.once("close", resolve));
+  let failure;
+  child.on("error", (error) => {
+    failure = error;
+  });
+  let log = "";
+  child.stderr.setEncoding("utf8").on("data", (text) => {
+    log = (log + text).slice(-10_000);
+    process.stderr.write(text);
+  });
   for await (const line of createInterface(child.stdout)) {
+    child.stdout.resume();
     // Node.js exits although the store runs. The store then ends, because its stdin is closed.
-    for (const handle of [child, child.stdin, child.stdout]) handle.unref();
-    return new Store(child, JSON.parse(line));
+    for (const handle of [child, child.stdin, child.stdout, child.stderr]) handle.unref();
+    return new Store(child, closed, JSON.parse(line));
   }
-  throw new Error("petstore ephemeral has ended: see its message");
+  const status = await closed;
+  throw failure ?? new Error(message("ephemeral", log, status));
 };

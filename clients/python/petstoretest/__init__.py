@@ -4,7 +4,10 @@ import importlib.metadata
 import json
 import os
 import subprocess
-from typing import Any, TypedDict
+from collections import deque
+from contextlib import suppress
+from threading import Thread
+from typing import IO, Any, TypedDict
 from urllib.request import ProxyHandler, Request, build_opener
 
 __all__ = ["RecordedRequest", "Store"]
@@ -41,12 +44,16 @@ class Store:
 
     def __init__(self, *options: str) -> None:
         """Starts `petstore ephemeral` with these options, and waits until it is ready."""
-        command = [_program(), "ephemeral", *options]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        assert self._process.stdout
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen([_program(), "ephemeral", *options], stdin=pipe, stdout=pipe, stderr=pipe)
+        assert self._process.stdout and self._process.stderr
+        log: deque[bytes] = deque(maxlen=100)
+        self._forwarding = Thread(target=_forward, args=(self._process.stderr, os.dup(2), log), daemon=True)
+        self._forwarding.start()
         line = self._process.stdout.readline()
         if not line:
-            raise RuntimeError(f"{' '.join(command)} ended with status {self._process.wait()}: see its message")
+            self.close()
+            raise RuntimeError(_message("ephemeral", self._process.returncode, b"".join(log).decode(errors="replace")))
         ready = json.loads(line)
         self.url: str = ready["storeUrl"]
         self.messages_url: str = ready["messagesUrl"]
@@ -81,8 +88,12 @@ class Store:
 
     def close(self) -> None:
         """Ends the store and waits until its folder is gone."""
+        assert self._process.stdin and self._process.stdout
         self._process.terminate()
-        self._process.communicate()
+        self._process.stdin.close()
+        self._process.wait()
+        self._process.stdout.close()
+        self._forwarding.join()
 
     def __enter__(self) -> "Store":
         return self
@@ -95,11 +106,33 @@ class Store:
         return build_opener(ProxyHandler({})).open(request)
 
     def _run(self, *arguments: str) -> str:
-        # Settings in the environment may name another database, which takes precedence over the folder.
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("PETSTORE_")}
         command = [_program(), *arguments, "--data-dir", self.data_dir]
-        ran = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+        # Not in a local variable, which pytest would show.
+        ran = subprocess.run(command, env=_environment(), capture_output=True, text=True)
+        if ran.returncode:
+            raise RuntimeError(_message(arguments[0], ran.returncode, ran.stderr))
         return ran.stdout.strip()
+
+
+def _environment() -> dict[str, str]:
+    """Returns the environment without settings of petstore: another database would take precedence over the folder."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("PETSTORE_")}
+
+
+def _forward(log: IO[bytes], stderr: int, last: deque[bytes]) -> None:
+    """Copies the log of a store to `stderr`, and keeps the last lines."""
+    with log:
+        for line in log:
+            last.append(line)
+            with suppress(OSError):
+                os.write(stderr, line)
+    os.close(stderr)
+
+
+def _message(command: str, status: int, log: str) -> str:
+    """Returns the last error in `log`, without hints about the usage."""
+    _, is_found, error = f"\n{log}".rpartition("\nerror: ")
+    return f"petstore {command}: " + (error.split("\n\n")[0].strip() if is_found else f"ended with status {status}")
 
 
 def _program() -> str:

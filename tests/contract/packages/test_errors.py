@@ -1,0 +1,14 @@
+import pytest
+from petstoretest import Store
+
+
+def test_errors_have_the_message_of_the_program(petstore):
+    with pytest.raises(RuntimeError, match="unexpected argument '--unknown' found$"):
+        Store("--unknown")
+    with pytest.raises(RuntimeError, match="has the unknown preference unknown$"):
+        petstore.failing_key("unknown=1")
+
+
+def test_reset_prints_nothing(petstore, capfd):
+    petstore.reset()
+    assert capfd.readouterr() == ("", "")
