@@ -121,6 +121,7 @@ fn page_links_the_programs_that_are_tested() {
 fn wheel_has_the_program_and_fixtures_for_pytest() {
     let project = Project::with("pip install");
     project.succeeds("python -m pytest test_store.py test_dropped.py test_errors.py && sh test.sh");
+    project.succeeds("http_proxy=http://127.0.0.1:1 NO_PROXY= python -m pytest test_store.py");
     project.leaves_nothing_when_killed("python -m pytest -n 2 test_waiting.py");
 }
 
