@@ -1,6 +1,7 @@
 "use strict";
 
 const { execFile, spawn } = require("node:child_process");
+const { request } = require("node:http");
 const { createInterface } = require("node:readline");
 const { promisify } = require("node:util");
 const { program } = require("./program.js");
@@ -20,10 +21,10 @@ class Store {
   }
 
   async requests(key = this.key) {
-    const response = await this.#journal("GET", key);
-    const dropped = Number(response.headers.get("Requests-Dropped"));
+    const { headers, body } = await this.#journal("GET", key);
+    const dropped = Number(headers["requests-dropped"]);
     if (dropped) throw new Error(`the store has dropped ${dropped} requests: reset it more often`);
-    return response.json();
+    return JSON.parse(body);
   }
 
   async reset() {
@@ -42,9 +43,15 @@ class Store {
   }
 
   async #journal(method, key) {
-    const response = await fetch(`${this.opsUrl}/requests`, { method, headers: { Authorization: `Bearer ${key}` } });
-    if (!response.ok) throw new Error(`${method} /requests: ${response.status} ${await response.text()}`);
-    return response;
+    // Tests and their environments replace the global `fetch`. A new agent ignores proxies.
+    const options = { method, headers: { Authorization: `Bearer ${key}` }, agent: false };
+    const response = await new Promise((resolve, reject) => {
+      request(`${this.opsUrl}/requests`, options, resolve).on("error", reject).end();
+    });
+    let body = "";
+    for await (const text of response.setEncoding("utf8")) body += text;
+    if (response.statusCode >= 300) throw new Error(`${method} /requests: ${response.statusCode} ${body}`);
+    return { headers: response.headers, body };
   }
 
   async #run(...arguments_) {

@@ -1,8 +1,15 @@
 import { startStore } from "petstore";
-import { expect, test } from "vitest";
+import { expect, test, vi } from "vitest";
 
 test("errors have the message of the program", async () => {
   await expect(startStore("--unknown")).rejects.toThrow(/unexpected argument '--unknown' found$/);
   await using store = await startStore();
   await expect(store.failingKey("unknown=1")).rejects.toThrow(/has the unknown preference unknown$/);
+});
+
+test("a stub of fetch does not affect the store", async () => {
+  vi.stubGlobal("fetch", () => Promise.reject(new Error("stub")));
+  await using store = await startStore();
+  await store.reset();
+  expect(await store.requests()).toEqual([]);
 });
