@@ -17,9 +17,13 @@ type Store struct {
 	URL                string `json:"storeUrl"` // with /v1, as MessagesURL
 	MessagesURL        string
 	OpsURL, ConsoleURL string
-	Key, CustomerKey   string // API keys of the staff and of the customer
-	Email, Password    string // of the staff, for the console
+	Key, CustomerKey   string            // API keys of the staff and of the customer
+	Keys               map[string]string // API keys of the staff by the names of --prefer NAME=PREFERENCES
+	Email              string            // address of the staff, for the console
+	CustomerEmail      string
+	Password           string // of both accounts
 	DataDir            string // for commands such as `petstore orders list --data-dir`
+	PID                int
 	program            string
 	t                  testing.TB
 }

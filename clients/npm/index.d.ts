@@ -34,11 +34,16 @@ export interface Store extends AsyncDisposable {
   readonly key: string;
   /** API key of the customer. */
   readonly customerKey: string;
-  /** Address and password of the staff, for the console. */
+  /** API keys of the staff by the names of `--prefer NAME=PREFERENCES`. */
+  readonly keys: Readonly<Record<string, string>>;
+  /** Addresses of the staff and the customer, and the password of both, for the console. */
   readonly email: string;
+  readonly customerEmail: string;
   readonly password: string;
   /** Folder of the database, for commands such as `petstore orders list --data-dir`. */
   readonly dataDir: string;
+  /** Process id of the store. */
+  readonly pid: number;
   /** Creates an API key whose requests fail as `preferences` say, such as `"code=503, first=2"`. */
   failingKey(preferences: string): Promise<string>;
   /**

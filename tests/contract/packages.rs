@@ -120,7 +120,7 @@ fn page_links_the_programs_that_are_tested() {
 #[test]
 fn wheel_has_the_program_and_fixtures_for_pytest() {
     let project = Project::with("pip install");
-    project.succeeds("python -m pytest test_store.py test_dropped.py test_errors.py && sh test.sh");
+    project.succeeds("python -m pytest test_store.py test_dropped.py test_package.py && sh test.sh");
     project.succeeds("http_proxy=http://127.0.0.1:1 NO_PROXY= python -m pytest test_store.py");
     project.leaves_nothing_when_killed("python -m pytest -n 2 test_waiting.py");
 }
@@ -132,7 +132,7 @@ fn npm_package_has_the_program_and_a_fixture_for_vitest() {
         project.link(package);
     }
     project.succeeds("tsc --strict --skipLibCheck --target es2022 --module nodenext --noEmit *.ts");
-    project.succeeds("npx petstore ephemeral -- vitest run store.test.ts dropped.test.ts errors.test.ts");
+    project.succeeds("npx petstore ephemeral -- vitest run store.test.ts dropped.test.ts package.test.ts");
     project.succeeds("node --test store.node.ts");
     project.succeeds("mv waiting.test.ts 1.test.ts && cp 1.test.ts 2.test.ts");
     project.leaves_nothing_when_killed("vitest run --maxWorkers 2 1.test.ts 2.test.ts");

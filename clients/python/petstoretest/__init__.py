@@ -61,9 +61,12 @@ class Store:
         self.console_url: str = ready["consoleUrl"]
         self.key: str = ready["key"]
         self.customer_key: str = ready["customerKey"]
+        self.keys: dict[str, str] = ready["keys"]
         self.email: str = ready["email"]
+        self.customer_email: str = ready["customerEmail"]
         self.password: str = ready["password"]
         self.data_dir: str = ready["dataDir"]
+        self.pid: int = ready["pid"]
 
     def failing_key(self, preferences: str) -> str:
         """Creates an API key whose requests fail as `preferences` say, such as "code=503, first=2"."""

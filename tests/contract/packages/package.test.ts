@@ -13,3 +13,9 @@ test("a stub of fetch does not affect the store", async () => {
   await store.reset();
   expect(await store.requests()).toEqual([]);
 });
+
+test("the store has the keys that fail", async () => {
+  await using store = await startStore("--prefer", "flaky=code=503");
+  expect(store.keys.flaky).not.toBe(store.key);
+  expect(store.customerEmail && store.pid).toBeTruthy();
+});

@@ -12,3 +12,8 @@ def test_errors_have_the_message_of_the_program(petstore):
 def test_reset_prints_nothing(petstore, capfd):
     petstore.reset()
     assert capfd.readouterr() == ("", "")
+
+
+def test_store_has_the_keys_that_fail():
+    with Store("--prefer", "flaky=code=503") as store:
+        assert store.keys["flaky"] != store.key and store.customer_email and store.pid
