@@ -42,7 +42,13 @@ class Store {
     return this.stop();
   }
 
+  #requireRunning() {
+    const { exitCode, signalCode, killed } = this.#child;
+    if (exitCode !== null || signalCode !== null || killed) throw new Error("the store has ended");
+  }
+
   async #journal(method, key) {
+    this.#requireRunning();
     // Tests and their environments replace the global `fetch`. A new agent ignores proxies.
     const options = { method, headers: { Authorization: `Bearer ${key}` }, agent: false };
     const response = await new Promise((resolve, reject) => {
@@ -55,6 +61,7 @@ class Store {
   }
 
   async #run(...arguments_) {
+    this.#requireRunning();
     // Settings in the environment may name another database, which takes precedence over the folder.
     const settings = Object.entries(process.env).filter(([name]) => !name.startsWith("PETSTORE_"));
     const command = [...arguments_, "--data-dir", this.dataDir];

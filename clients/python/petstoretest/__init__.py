@@ -104,11 +104,17 @@ class Store:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _require_running(self) -> None:
+        if self._process.poll() is not None:
+            raise RuntimeError("the store has ended")
+
     def _journal(self, method: str, key: str) -> Any:
+        self._require_running()
         request = Request(f"{self.ops_url}/requests", method=method, headers={"Authorization": f"Bearer {key}"})
         return build_opener(ProxyHandler({})).open(request)
 
     def _run(self, *arguments: str) -> str:
+        self._require_running()
         command = [_program(), *arguments, "--data-dir", self.data_dir]
         # Not in a local variable, which pytest would show.
         ran = subprocess.run(command, env=_environment(), capture_output=True, text=True)

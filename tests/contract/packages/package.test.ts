@@ -19,3 +19,12 @@ test("the store has the keys that fail", async () => {
   expect(store.keys.flaky).not.toBe(store.key);
   expect(store.customerEmail && store.pid).toBeTruthy();
 });
+
+test("a store that has ended is an error", async () => {
+  const store = await startStore();
+  process.kill(store.pid);
+  await expect.poll(() => store.requests().catch((error) => error.message)).toBe("the store has ended");
+  for (const call of [store.requests(), store.reset(), store.failingKey("code=503")]) {
+    await expect(call).rejects.toThrow("the store has ended");
+  }
+});

@@ -17,3 +17,11 @@ def test_reset_prints_nothing(petstore, capfd):
 def test_store_has_the_keys_that_fail():
     with Store("--prefer", "flaky=code=503") as store:
         assert store.keys["flaky"] != store.key and store.customer_email and store.pid
+
+
+def test_store_that_has_ended_is_an_error():
+    store = Store()
+    store.close()
+    for function in store.requests, store.reset, lambda: store.failing_key("code=503"):
+        with pytest.raises(RuntimeError, match="the store has ended"):
+            function()
