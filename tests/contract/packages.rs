@@ -122,6 +122,8 @@ fn wheel_has_the_program_and_fixtures_for_pytest() {
     let project = Project::with("pip install");
     project.succeeds("python -m pytest test_store.py test_dropped.py test_package.py && sh test.sh");
     project.succeeds("http_proxy=http://127.0.0.1:1 NO_PROXY= python -m pytest test_store.py");
+    project.succeeds("pip install --target folder ../petstore/target/packages/petstore-*.whl");
+    project.succeeds("PYTHONPATH=folder:$PYTHONPATH python -m pytest test_store.py");
     project.leaves_nothing_when_killed("python -m pytest -n 2 test_waiting.py");
 }
 

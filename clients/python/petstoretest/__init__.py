@@ -146,5 +146,11 @@ def _message(command: str, status: int, log: str) -> str:
 
 def _program() -> str:
     """Returns the path of the program that pip has installed from the same wheel."""
-    files = importlib.metadata.files("petstore") or []
-    return str(next(file for file in files if file.name in ("petstore", "petstore.exe")).locate())
+    package = importlib.metadata.distribution("petstore")
+    # After `pip install --target`, the program is not where RECORD says.
+    paths = ["bin/petstore", *(str(file) for file in package.files or [] if file.name == "petstore")]
+    for path in paths:
+        program = str(package.locate_file(path))
+        if os.path.isfile(program):
+            return program
+    raise RuntimeError("the program of the package petstore is missing: install the wheel again")
