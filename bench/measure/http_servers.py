@@ -21,7 +21,7 @@ CRATE = ROOT / "crates/bounded-http"
 ROUNDS, SECONDS = 5, 3
 CLIENTS = 64
 # Sockets of bad clients, how long they stay, and the interval of a slow one's bytes.
-BAD, STAY, PACE = 5_000, 100, 5
+BAD, STAY, PACE = 5_000, 80, 5
 # Requests of the good client per second, each on a connection of its own.
 GOOD = 50
 KINDS = {
