@@ -51,7 +51,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    pub(crate) fn connections(self) -> usize {
+    pub(crate) fn most_connections(self) -> usize {
         self.connections.unwrap_or_else(connections_within_descriptors)
     }
 }
