@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use bounded_http::{Access, Limits, Server, Stop, Tls};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
@@ -28,7 +29,6 @@ use crate::relay::{Endpoint, Relay};
 use crate::runtime::clock::Clock;
 use crate::store::Store;
 use backup_schedule::Backups;
-use bounded_http::{Access, Limits, Server, Stop, Tls};
 pub use listeners::Sockets;
 use shutdown::{LogLevelSignals, Signals};
 use systemd::PassedSockets;
@@ -229,8 +229,8 @@ fn limits(settings: &ServiceSettings) -> Limits {
 
 /// Loads a certificate, whose files may be on a mount that hangs.
 fn load_tls(certificate: &Path, key: &Path) -> Result<Tls> {
-    let late =
-        || format!("{}: cannot be read within {START_TIMEOUT:?}: check its mount or pipe", certificate.display());
+    let files = format!("{} or {}", certificate.display(), key.display());
+    let late = || format!("{files}: cannot be read within {START_TIMEOUT:?}: check its mount or pipe");
     let (certificate, key) = (certificate.to_owned(), key.to_owned());
     Ok(in_time(move || Tls::load(&certificate, &key)).ok_or_else(late)??)
 }
