@@ -5,6 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use axum::http::header::{LOCATION, RETRY_AFTER};
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, Method, StatusCode};
+use bounded_http::NoResponse;
 
 use super::admission::rate_limit::{self, Quota, RATE_LIMIT, RATE_LIMIT_POLICY};
 use super::caller::Caller;
@@ -24,7 +25,6 @@ use super::response::{Response, with_content_type};
 use super::state::Api;
 use super::unmatched::answer_other_method;
 use crate::domain::Timestamp;
-use bounded_http::NoResponse;
 
 /// The status of a connection that was closed without a response, for the log and the metrics. nginx uses it too.
 const NO_RESPONSE: u16 = 444;

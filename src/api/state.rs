@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use bounded_http::Tls;
+
 use super::addresses::Addresses;
 use super::admission::keys::ApiKeyCache;
 use super::admission::limit::RateLimit;
@@ -22,7 +24,6 @@ use crate::runtime::clock::Clock;
 use crate::runtime::workers::Workers;
 use crate::store::Store;
 use crate::telemetry::metrics::{Counter, Process};
-use bounded_http::Tls;
 
 /// Everything that a handler needs.
 #[derive(Debug)]

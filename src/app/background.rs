@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bounded_http::Tls;
 use tokio::task::JoinHandle;
 
 use super::App;
@@ -14,7 +15,6 @@ use crate::relay::{self, Endpoint, Relay};
 use crate::runtime::clock::Clock;
 use crate::store::Store;
 use crate::telemetry::traces;
-use bounded_http::Tls;
 
 /// Starts the jobs that a serving process needs. They run until they are aborted.
 pub fn start(app: &App, tls: Option<Tls>) -> JoinHandle<()> {

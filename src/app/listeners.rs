@@ -3,6 +3,7 @@
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
 
+use bounded_http::Access;
 use tokio::net::{TcpListener, TcpSocket};
 
 use super::systemd::PassedSockets;
@@ -11,7 +12,6 @@ use crate::api::{Addresses, Listener, ListenerService};
 use crate::config::ServiceSettings;
 use crate::console;
 use crate::store::Store;
-use bounded_http::Access;
 
 /// Connections that the system queues until the process accepts them. tokio's own `bind` queues 128, fewer than may
 /// arrive at once; beyond the queue, clients wait a second before they try again. The system may allow less.

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bounded_http::Stop;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
@@ -15,7 +16,6 @@ use super::systemd;
 use crate::api::Api;
 use crate::relay::Relay;
 use crate::telemetry::{self, traces};
-use bounded_http::Stop;
 
 /// Maximum time for the responses to waiting requests after the store has failed.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::http::{Method, StatusCode};
+use bounded_http::{Connections, Expired};
 use parking_lot::Mutex;
 
 use super::per_minute::Requests;
@@ -11,7 +12,6 @@ use crate::api::listener::Listener;
 use crate::api::operations::Operation;
 use crate::telemetry::Sampler;
 use crate::telemetry::metrics::{Counter, Exposition, Gauge, Histogram, One};
-use bounded_http::{Connections, Expired};
 
 /// The label of all unknown paths, so that clients cannot create labels.
 const UNMATCHED: &str = "unmatched";
@@ -28,7 +28,7 @@ const STATUSES: [u16; 24] = [
     504,
 ];
 
-/// What exceeded its deadline.
+/// Labels of connections that were closed at a deadline.
 const EXPIRED: [(&str, Expired); 4] =
     [("handshake", Expired::Handshake), ("head", Expired::Head), ("idle", Expired::Idle), ("answer", Expired::Answer)];
 

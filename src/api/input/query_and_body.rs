@@ -8,11 +8,11 @@ use axum::body::HttpBody;
 use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, TRANSFER_ENCODING};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue};
+use bounded_http::BodyTimeout;
 use bytes::Bytes;
 use http_body_util::BodyExt;
 
 use crate::api::error::{ApiError, Code};
-use bounded_http::BodyTimeout;
 
 /// Maximum size of a request body, in bytes.
 const MAX_BODY: usize = 64 * 1024;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::Response;
 use axum::http::header::CONTENT_LENGTH;
+use bounded_http::NoResponse;
 use bytes::Bytes;
 use futures_util::stream::{self, Stream};
 use http_body_util::{BodyExt, Collected, Either};
@@ -15,7 +16,6 @@ use tokio::time::{Instant, sleep};
 use crate::api::error::ApiError;
 use crate::api::recorder::record::{Loss, RecordedRequest};
 use crate::api::response::{self, Sent};
-use bounded_http::NoResponse;
 
 /// Pieces of a paced body per second.
 const PIECES: u16 = 10;

@@ -14,6 +14,8 @@ use axum::http::request::Parts;
 use axum::http::uri::Scheme;
 use axum::http::{HeaderMap, HeaderValue, Request, Response};
 use axum::middleware::{Next, from_fn};
+use bounded_http::framing::{self, Ambiguous};
+use bounded_http::{Connections, NoResponse, Rejection, TimedBody};
 use futures_util::FutureExt;
 use http_body_util::Either;
 use tokio::time::timeout;
@@ -38,8 +40,6 @@ use crate::api::request_id::{X_REQUEST_ID, new_request_id, request_id};
 use crate::api::response::{self, Sent};
 use crate::api::state::Api;
 use crate::api::unmatched::answer_other_method;
-use bounded_http::framing::{self, Ambiguous};
-use bounded_http::{Connections, NoResponse, Rejection, TimedBody};
 
 /// Limit of finding the account of a request that no operation responds to, which the account's list of requests shows.
 const RECOGNITION: Duration = Duration::from_millis(100);

@@ -5,13 +5,13 @@ use std::error::Error;
 use axum::extract::{FromRequest, Request};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{StatusCode, Uri};
+use bounded_http::BodyTimeout;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 
 use crate::api::number::integer;
 use crate::console::error::PageError;
 use crate::domain::account::NewPassword;
 use crate::domain::{Invalid, Secret};
-use bounded_http::BodyTimeout;
 
 /// Maximum size of a form, in bytes: the longest message has 10,000 characters of up to 12 bytes each when encoded.
 const SIZE: usize = 128 * 1024;
