@@ -24,7 +24,7 @@ CLIENTS = 64
 BAD, PACE = 5_000, 5
 # Requests of the good client per second, each on a connection of its own.
 GOOD = 50
-# How long they stay: somewhat longer than the deadline of bounded-http.
+# Each kind stays somewhat longer than the deadline of bounded-http.
 KINDS = {
     "silent": ("send nothing", 80),
     "slow": ("send a byte of a head every 5 s", 25),

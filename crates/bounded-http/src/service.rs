@@ -37,7 +37,7 @@ pub trait Service: Clone + Send + Sync + 'static {
     }
 }
 
-/// How a connection ends instead of a response.
+/// The end of a connection whose client gets no response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoResponse {
     /// As after a response.

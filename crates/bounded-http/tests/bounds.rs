@@ -20,7 +20,7 @@ use tokio::time::{Sleep, sleep, timeout};
 
 const HELLO: &str = "GET /hello HTTP/1.1\r\nhost: x\r\n\r\n";
 
-/// A deadline for which a client is in time with a request, even on a busy machine.
+/// A deadline that a client meets with a request, even on a busy machine.
 const LONG: Duration = Duration::from_secs(3);
 
 /// A deadline that a client exceeds.
