@@ -222,14 +222,19 @@ impl Writer {
         Ok(conn.execute("BEGIN IMMEDIATE", []).map(drop)?)
     }
 
+    /// Returns whether to read the record again: it is not one of the log, or was read half a second ago.
+    fn is_record_due(&self) -> bool {
+        let salts = self.wal.index().log_end().salts;
+        self.recorded.is_none_or(|recorded| recorded.salts != salts) || self.record_read.elapsed() >= HOUSEKEEPING
+    }
+
     /// Records the log and its last commit before another program may write to it.
     fn record_log_if_idle(&mut self, conn: &WriteConnection<'_>) -> std::result::Result<(), String> {
         let Some(generations) = self.generations.clone() else { return Ok(()) };
-        let end = self.wal.index().log_end();
-        let is_of_log = |recorded: LogEnd| recorded.salts == end.salts;
-        if self.recorded.is_some_and(is_of_log) && self.record_read.elapsed() < HOUSEKEEPING {
+        if !self.is_record_due() {
             return Ok(());
         }
+        let end = self.wal.index().log_end();
         self.record_read = Instant::now();
         let recorded = generations.recorded(self.wal.index()).map_err(|error| error.to_string())?;
         // One attempt, because a write may come meanwhile.
@@ -271,8 +276,7 @@ impl Writer {
     /// a transaction that can write, and ends in another one.
     fn start_generation(&mut self, conn: &WriteConnection<'_>) -> Result<()> {
         let Some(generations) = self.generations.clone() else { return Ok(()) };
-        let is_of_log = |recorded: LogEnd| recorded.salts == self.wal.index().log_end().salts;
-        if !self.recorded.is_some_and(is_of_log) || self.record_read.elapsed() >= HOUSEKEEPING {
+        if self.is_record_due() {
             // Perhaps another process has recorded the log.
             self.recorded = generations.recorded(self.wal.index())?;
             self.record_read = Instant::now();
