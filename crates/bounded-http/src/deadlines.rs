@@ -42,7 +42,7 @@ pub struct Deadlines {
     since: AtomicU64,
     /// Bytes of the response that the client took since then, while it is blocked.
     taken: AtomicUsize,
-    /// Bytes that arrived since the last request began.
+    /// Bytes that arrived since the end of the last head, or since the connection was idle.
     arrived: AtomicUsize,
     /// True if the request has a body that was not read to the end.
     unread: AtomicBool,

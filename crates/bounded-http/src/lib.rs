@@ -110,8 +110,7 @@ impl<S: Service> Server<S> {
     /// Serves until `stop` says otherwise or its sender is dropped. Returns when all connections are closed.
     pub async fn run(self, mut stop: watch::Receiver<Stop>) {
         let limits = self.limits;
-        let connections = limits.most_connections();
-        let shared = Room::new(connections);
+        let shared = Room::new(limits.most_connections());
         let (stopping, stopped) = watch::channel(false);
         // Dropping it closes all connections.
         let mut accepting = JoinSet::new();
