@@ -86,20 +86,21 @@ def number(value):
     return f"{value:,.0f}" if value >= 99.5 else f"{value:.1f}"
 
 
-def bars(title, rows, servers):
-    """Draws a row of bars per operation: a bar for one value, a span for two."""
+def bars(title, rows, servers, from_zero=False):
+    """Draws a row of bars per operation: a bar for one value, a span for two. The axis is logarithmic or begins at zero."""
     values = [value for row in rows.values() for pair in row.values() for value in pair]
     low, high = around(values)
+    marks = [high * mark / 5 for mark in range(6)] if from_zero else ticks(low, high)
     right = WIDTH - 130
     thick, gap = 12, 16
     top, tall = 78, len(servers) * (thick + 2) + gap
     bottom = top + len(rows) * tall
 
     def at(value):
-        return LEFT + (right - LEFT) * math.log(value / low) / math.log(high / low)
+        return LEFT + (right - LEFT) * (value / high if from_zero else math.log(value / low) / math.log(high / low))
 
     parts = legend(servers, 52)
-    for tick in ticks(low, high):
+    for tick in marks:
         parts.append(line(at(tick), top - 6, at(tick), bottom - 6))
         parts.append(text(at(tick), bottom + 12, f"{tick:,g}", "soft", "middle"))
     drawn = []

@@ -9,7 +9,7 @@ from .comparison import CHOICES
 from .goals import against_pgbench, goals, ratio
 from .operations import BY_NAME
 
-TEMPLATE = ROOT / "bench/performance.template.md"
+TEMPLATE = ROOT / "bench/measure/page.template"
 CONTENTS = {
     "comparison": "CPU, rates, latency, disk, memory and bytes of all servers",
     "variants": "TLS, two cores, orders, memory under load",

@@ -7,7 +7,7 @@
 use http::header::{HOST, TRANSFER_ENCODING};
 use http::request::Parts;
 use http::uri::Scheme;
-use http::{HeaderValue, Version};
+use http::{HeaderValue, Method, Version};
 use hyper::body::Body;
 
 use super::request_line::HasFragment;
@@ -25,8 +25,8 @@ pub enum Ambiguous {
     /// The body has a transfer coding besides `chunked`.
     #[error("`Transfer-Encoding` must be `chunked`, once and alone.")]
     TransferEncoding,
-    /// The target is a URL of another scheme, or has no usable host.
-    #[error("A target in absolute form must begin with `http://` or `https://`, a host and perhaps a port.")]
+    /// The target is a URL of another scheme, has no usable host, or is only a host and a port.
+    #[error("A target must be a path, or begin with `http://` or `https://`, a host and perhaps a port.")]
     Target,
 }
 
@@ -58,7 +58,11 @@ pub fn check(request: &mut Parts, body: &impl Body) -> Result<(), Ambiguous> {
         }
     }
     // Section 3.2.2 requires servers to accept targets in absolute form, which has a scheme.
-    let Some(scheme) = request.uri.scheme() else { return Ok(()) };
+    let Some(scheme) = request.uri.scheme() else {
+        // Section 3.2.3: a host and a port are only for CONNECT.
+        let is_origin = request.uri.authority().is_none() || request.method == Method::CONNECT;
+        return if is_origin { Ok(()) } else { Err(Ambiguous::Target) };
+    };
     let authority = request.uri.authority().filter(|_| *scheme == Scheme::HTTP || *scheme == Scheme::HTTPS);
     let host = authority.and_then(|it| HeaderValue::from_str(it.as_str()).ok()).filter(names_a_host);
     let host = host.ok_or(Ambiguous::Target)?;
@@ -129,7 +133,7 @@ mod tests {
             assert_eq!(target(uri).as_deref(), Some("a"), "{uri}");
         }
         assert_eq!(target("http://shop.example:8080/livez").as_deref(), Some("shop.example:8080"));
-        for uri in ["ftp://a/livez", "ws://a/livez", "httpx://a/livez", "http://user@a/livez"] {
+        for uri in ["ftp://a/livez", "ws://a/livez", "httpx://a/livez", "http://user@a/livez", "a:1"] {
             assert_eq!(target(uri), None, "{uri}");
         }
     }
