@@ -83,10 +83,11 @@ func (store *Store) Requests(key string) []Request {
 	return requests
 }
 
-// Reset deletes orders, messages and recorded requests, and replaces all animals by the first 30.
-func (store *Store) Reset() {
+// Reset deletes orders, messages and recorded requests, and replaces all animals by the first 30. With "--empty" there are none,
+// with "--pets" and a path those of this file.
+func (store *Store) Reset(options ...string) {
 	store.t.Helper()
-	store.run("reset", "--yes")
+	store.run(append([]string{"reset", "--yes"}, options...)...)
 	for _, key := range []string{store.Key, store.CustomerKey} {
 		store.journal("DELETE", key).Body.Close()
 	}
@@ -114,7 +115,6 @@ func (store *Store) run(arguments ...string) string {
 			command.Env = append(command.Env, variable)
 		}
 	}
-	command.Stderr = os.Stderr
 	output, err := command.Output()
 	store.check(err)
 	return strings.TrimSpace(string(output))
@@ -122,6 +122,9 @@ func (store *Store) run(arguments ...string) string {
 
 func (store *Store) check(err error) {
 	store.t.Helper()
+	if exit, failed := err.(*exec.ExitError); failed {
+		store.t.Fatalf("petstore: %s", exit.Stderr)
+	}
 	if err != nil {
 		store.t.Fatal("petstore: ", err)
 	}

@@ -9,3 +9,7 @@ for (const signal of ["SIGHUP", "SIGINT", "SIGTERM"]) process.on(signal, () => c
 child.on("exit", (status) => {
   process.exitCode = status ?? 1;
 });
+child.on("error", ({ message }) => {
+  console.error(`error: ${message}`);
+  process.exitCode = 1;
+});

@@ -51,8 +51,11 @@ export interface Store extends AsyncDisposable {
    * has all of them, because counts would be wrong.
    */
   requests(key?: string): Promise<RecordedRequest[]>;
-  /** Deletes orders, messages and recorded requests, and replaces all animals by the first 30. */
-  reset(): Promise<void>;
+  /**
+   * Deletes orders, messages and recorded requests, and replaces all animals by the first 30. With `"--empty"` there are
+   * none, with `"--pets"` and a path those of this file.
+   */
+  reset(...options: string[]): Promise<void>;
   /** Ends the store and waits until its folder is gone. */
   stop(): Promise<void>;
 }

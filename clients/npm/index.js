@@ -27,8 +27,8 @@ class Store {
     return JSON.parse(body);
   }
 
-  async reset() {
-    await this.#run("reset", "--yes");
+  async reset(...options) {
+    await this.#run("reset", "--yes", ...options);
     for (const key of [this.key, this.customerKey]) await this.#journal("DELETE", key);
   }
 

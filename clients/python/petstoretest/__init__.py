@@ -83,9 +83,12 @@ class Store:
             requests: list[RecordedRequest] = json.load(response)
             return requests
 
-    def reset(self) -> None:
-        """Deletes orders, messages and recorded requests, and replaces all animals by the first 30."""
-        self._run("reset", "--yes")
+    def reset(self, *options: str) -> None:
+        """Deletes orders, messages and recorded requests, and replaces all animals by the first 30.
+
+        With "--empty" there are none, with "--pets" and a path those of this file.
+        """
+        self._run("reset", "--yes", *options)
         for key in self.key, self.customer_key:
             self._journal("DELETE", key).close()
 

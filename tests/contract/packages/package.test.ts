@@ -14,6 +14,12 @@ test("a stub of fetch does not affect the store", async () => {
   expect(await store.requests()).toEqual([]);
 });
 
+test("a reset takes the options of the command", async () => {
+  await using store = await startStore();
+  await expect(store.reset("--unknown")).rejects.toThrow(/unexpected argument '--unknown' found$/);
+  await store.reset("--empty");
+});
+
 test("the store has the keys that fail", async () => {
   await using store = await startStore("--prefer", "flaky=code=503");
   expect(store.keys.flaky).not.toBe(store.key);

@@ -1,3 +1,6 @@
+import json
+from urllib.request import Request, urlopen
+
 import pytest
 from petstoretest import Store
 
@@ -12,6 +15,13 @@ def test_errors_have_the_message_of_the_program(petstore):
 def test_reset_prints_nothing(petstore, capfd):
     petstore.reset()
     assert capfd.readouterr() == ("", "")
+
+
+def test_reset_takes_the_options_of_the_command(petstore_per_test):
+    petstore_per_test.reset("--empty")
+    request = Request(f"{petstore_per_test.url}/pets", headers={"Authorization": f"Bearer {petstore_per_test.key}"})
+    with urlopen(request) as response:
+        assert json.load(response) == []
 
 
 def test_store_has_the_keys_that_fail():
