@@ -115,7 +115,10 @@ fn check_media_type(headers: &HeaderMap) -> Result<(), ApiError> {
         _ => false,
     };
     is_json.then_some(()).ok_or_else(|| {
-        ApiError::new(Code::UnsupportedMediaType, "`Content-Type` must be `application/json`, in UTF-8.")
+        ApiError::new(
+            Code::UnsupportedMediaType,
+            "`Content-Type` must be `application/json`, perhaps with `charset=utf-8`.",
+        )
     })
 }
 
