@@ -258,6 +258,7 @@ fn config_check_reports_what_serve_would_and_changes_nothing() {
     folder.write("file", "");
     for (flags, why) in [
         ("--data-dir file", "cannot open the database in file: file: not a directory"),
+        ("--backup-every 1h --backup-dir file/of", "cannot write backups to file/of: Not a directory (os error 20)"),
         ("--require-standbys", "an embedded database has no standbys: give --database-url with --require-standbys"),
     ] {
         assert_eq!(check(flags), format!("exit 1\nerror: {why}\n"));

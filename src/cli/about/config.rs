@@ -1,9 +1,10 @@
 //! `petstore config`
 
+use std::io;
 use std::path::Path;
 
 use clap::{ArgMatches, Args, Subcommand};
-
+use rustix::fs::{Access, AtFlags, CWD, accessat};
 use tracing::Level;
 
 use crate::app;
@@ -34,7 +35,7 @@ pub struct Show {
 
 /// Check settings, certificates, addresses and the database, and change nothing
 ///
-/// Exits with 1 if `petstore serve` would fail. An address in use is only a warning, because the service may be running.
+/// Exits with 1 if `petstore serve` would fail, or could not write its backups. An address in use is only a warning, because the service may be running.
 #[derive(Args, Debug)]
 pub struct Check {
     #[command(flatten)]
@@ -54,6 +55,9 @@ impl Check {
     fn run(self, common: &Common) -> Outcome {
         let service = &self.service;
         backup::check(service, common)?;
+        if service.backup_every.is_some() {
+            check_folder(service.backup_dir.as_ref().unwrap_or(&common.data_dir.join("backups")))?;
+        }
         if common.database_url.is_none() {
             refuse_standbys(common)?;
         }
@@ -78,6 +82,14 @@ impl Check {
         tell(Level::INFO, &format!("the configuration is valid; {database}"));
         Ok(())
     }
+}
+
+/// Fails unless this process may write to the folder, or create it.
+fn check_folder(folder: &Path) -> Outcome {
+    let there = folder.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new(""));
+    // Not a folder without the dot.
+    let access = accessat(CWD, there.join("."), Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS);
+    access.map_err(|error| Failure(format!("cannot write backups to {}: {}", folder.display(), io::Error::from(error))))
 }
 
 /// Returns the deployment of the database. `None` if there is none yet.
