@@ -153,7 +153,7 @@ pub struct ServiceSettings {
     /// Retention of the audit of accounts, keys and orders
     #[arg(long, value_name = "DURATION", env = "PETSTORE_AUDIT_RETENTION", default_value = "365d", value_parser = at_least_a_second)]
     pub audit_retention: Duration,
-    /// Log every request, at level info
+    /// Log every request except health checks, at level info
     #[arg(long, value_name = "BOOL", env = "PETSTORE_LOG_REQUESTS", default_value = "false", action = ArgAction::Set)]
     pub log_requests: bool,
 }

@@ -92,7 +92,7 @@ impl ListenerService {
         Self { pages: Some(pages.layer(from_fn(name_route))), ..self }
     }
 
-    /// Sets whether every request is logged, as it always is at level debug.
+    /// Sets whether every request is logged, as it always is at level debug. Health checks never are.
     pub fn observed(self, logs_requests: bool) -> Self {
         Self { logs_requests, ..self }
     }
@@ -198,9 +198,10 @@ impl ListenerService {
     }
 
     fn begin(&self, head: &Parts, peer: IpAddr, target: Target) -> RequestTelemetry<'_> {
-        let is_logged = self.logs_requests || tracing::enabled!(tracing::Level::DEBUG);
+        let is_health_check = target.at_path().is_some_and(Operation::is_health_check);
+        let is_logged = !is_health_check && (self.logs_requests || tracing::enabled!(tracing::Level::DEBUG));
         // Only the operator's tools use the operations listener.
-        let is_traced = self.listener != Listener::Ops && !target.at_path().is_some_and(Operation::is_health_check);
+        let is_traced = !is_health_check && self.listener != Listener::Ops;
         RequestTelemetry::begin(&self.api, head, peer, is_logged, is_traced)
     }
 
