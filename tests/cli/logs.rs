@@ -2,16 +2,17 @@
 
 use std::io::Write;
 use std::net::TcpStream;
+use std::process::Command;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use testkit::{Connection, Folder, Request, until};
+use testkit::{Connection, Folder, Request, petstore, until};
 
 /// The id of the trace in the examples of W3C Trace Context.
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 
 #[tokio::test]
-async fn log_requests_logs_every_request() {
+async fn log_requests_logs_every_request_but_health_checks() {
     let folder = Folder::new();
     folder.succeed("account create ada@example.com --deployment staging");
     let (key, server) = (folder.key(), folder.serve("serve --log-requests --log-format json"));
@@ -31,6 +32,7 @@ async fn log_requests_logs_every_request() {
     assert!(line["seconds"].as_f64().unwrap() > 0.0, "{line}");
     assert!(!line.to_string().contains("secret"), "{line}");
 
+    Request::new(store, "GET", "/readyz").send().await;
     Request::new(store, "GET", "/elsewhere").send().await;
     let line = server.logged("request");
     assert_eq!((&line["route"], &line["account"]), (&Value::from("unmatched"), &Value::Null));
@@ -45,6 +47,17 @@ async fn log_requests_logs_every_request() {
     let line = lines.find(|line| line["route"] != "/metrics").unwrap();
     assert_eq!((&line["route"], &line["status"]), (&Value::from("/v1/pets"), &Value::from(499)), "the client is gone");
     assert_eq!(line["simulated"], true);
+}
+
+#[test]
+fn lines_have_priorities_in_the_journal_of_systemd_only() {
+    let first_line = |stream: &str| {
+        let command = format!("JOURNAL_STREAM={stream} '{}' serve --existing-only --data-dir missing", petstore());
+        let failed = Command::new("sh").args(["-c", &command]).output().unwrap();
+        String::from_utf8(failed.stderr).unwrap()
+    };
+    assert!(first_line("$(stat -Lc %d:%i /proc/self/fd/2)").starts_with("<3>{"));
+    assert!(first_line("1:1").starts_with('{'));
 }
 
 #[tokio::test]
@@ -78,7 +91,7 @@ async fn request_log_names_the_client() {
         (&plain, "user-agent", &long, "127.0.0.1", Some(&long[..256])),
         (&plain, "user-agent", "caf\u{e9}", "127.0.0.1", None),
     ] {
-        Request::new(server.store(), "GET", "/livez").header(header, value).send().await;
+        Request::new(server.store(), "GET", "/v1/elsewhere").header(header, value).send().await;
         let line = server.logged("request");
         assert_eq!(
             (line["client_address"].as_str(), line["user_agent"].as_str()),
@@ -93,7 +106,7 @@ async fn proxy_that_sends_only_forwarded_is_logged_once() {
     let folder = Folder::with_account();
     let server = folder.serve("serve --log-requests --log-format json --trusted-proxy 127.0.0.1");
     for _ in 0..2 {
-        Request::new(server.store(), "GET", "/livez").header("forwarded", "for=192.0.2.60").send().await;
+        Request::new(server.store(), "GET", "/v1/elsewhere").header("forwarded", "for=192.0.2.60").send().await;
     }
     let log = server.end_by(Signal::TERM).stderr;
     for (part, times) in
@@ -138,15 +151,15 @@ async fn signals_change_the_level_while_the_service_runs() {
     let server = folder.serve("serve");
     let store = server.address("store");
 
-    Request::new(store, "GET", "/livez").header("x-request-id", "before").send().await;
+    Request::new(store, "GET", "/v1/elsewhere").header("x-request-id", "before").send().await;
     server.signal(Signal::USR1);
     assert_eq!(server.logged("log level changed")["log_level"], "debug");
-    Request::new(store, "GET", "/livez").header("x-request-id", "debug").send().await;
+    Request::new(store, "GET", "/v1/elsewhere").header("x-request-id", "debug").send().await;
     assert_eq!(server.logged("request")["request_id"], "debug", "the request before was not logged");
 
     server.signal(Signal::USR2);
     assert_eq!(server.logged("log level changed")["log_level"], "info");
-    Request::new(store, "GET", "/livez").send().await;
+    Request::new(store, "GET", "/v1/elsewhere").send().await;
     let rest = server.end_by(Signal::TERM).log();
     assert!(rest.contains("INFO stopping") && !rest.contains("INFO request"), "{rest}");
 }

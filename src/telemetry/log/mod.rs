@@ -20,7 +20,7 @@ use tracing_subscriber::{Layer, Registry};
 pub use self::plain::{label, start_plain};
 pub use self::sampler::Sampler;
 pub use self::stderr::{Flush, dropped_lines};
-use self::stderr::{Stderr, start_queue};
+use self::stderr::{ServiceLog, Stderr, start_queue};
 
 /// From least to most verbose.
 const LEVELS: [LevelFilter; 5] =
@@ -51,7 +51,7 @@ pub fn start(level: LogLevel, format: LogFormat) {
     // https://no-color.org
     let variable = |name| std::env::var_os(name).unwrap_or_default();
     let colours = is_terminal && variable("TERM") != "dumb" && variable("NO_COLOR").is_empty();
-    let lines = tracing_subscriber::fmt::layer().with_writer(|| Stderr).with_target(false).with_ansi(colours);
+    let lines = tracing_subscriber::fmt::layer().with_writer(ServiceLog::new()).with_target(false).with_ansi(colours);
     let is_json = match format {
         LogFormat::Auto => !is_terminal,
         LogFormat::Human => false,
@@ -88,7 +88,7 @@ fn log_panic(panic: &PanicHookInfo<'_>) {
 /// Writes text to stderr that is not a log line.
 pub fn write(text: &str) {
     // `Stderr` never fails.
-    let _ = Stderr.write_all(text.as_bytes());
+    let _ = Stderr::default().write_all(text.as_bytes());
 }
 
 /// Logs more by this number of levels, or less if it is negative, and logs the new level.

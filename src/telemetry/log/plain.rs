@@ -15,7 +15,7 @@ use super::{LEVELS, LogLevel};
 
 /// Starts the log of a one-shot command.
 pub fn start_plain(level: LogLevel) {
-    let lines = tracing_subscriber::fmt::layer().with_writer(|| Stderr).with_ansi(false).event_format(Plain);
+    let lines = tracing_subscriber::fmt::layer().with_writer(Stderr::default).with_ansi(false).event_format(Plain);
     tracing_subscriber::registry().with(LEVELS[level as usize]).with(lines).init();
 }
 

@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
+use tracing::{Level, Metadata};
+use tracing_subscriber::fmt::MakeWriter;
 
 use crate::redaction::without_keys;
 use crate::telemetry::metrics::Counter;
@@ -50,12 +52,19 @@ struct State {
 
 /// Writes whole lines: directly, or through the queue once that is started. Never fails, because errors cannot be
 /// reported anywhere.
-pub struct Stderr;
+#[derive(Default)]
+pub struct Stderr {
+    /// The line's priority, as in "<3>", for the journal of systemd (sd-daemon(3)).
+    priority: Option<u8>,
+}
 
 impl Write for Stderr {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let line_without_keys = without_keys(line);
-        let shown = escape_controls(&line_without_keys);
+        let mut shown = escape_controls(&line_without_keys);
+        if let Some(priority) = self.priority {
+            shown.to_mut().splice(..0, format!("<{priority}>").into_bytes());
+        }
         if QUEUE.is_used.load(Ordering::Acquire) {
             QUEUE.push(&shown);
         } else {
@@ -66,6 +75,38 @@ impl Write for Stderr {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+/// The log of a service. Its lines have priorities if stderr leads to the journal of systemd.
+pub struct ServiceLog {
+    has_priorities: bool,
+}
+
+impl ServiceLog {
+    pub fn new() -> Self {
+        // systemd.exec(5): the device and inode of the stream.
+        let stream = rustix::fs::fstat(io::stderr()).map(|stream| format!("{}:{}", stream.st_dev, stream.st_ino));
+        let journal = std::env::var("JOURNAL_STREAM");
+        Self { has_priorities: journal.is_ok_and(|journal| stream.is_ok_and(|stream| stream == journal)) }
+    }
+}
+
+impl MakeWriter<'_> for ServiceLog {
+    type Writer = Stderr;
+
+    fn make_writer(&self) -> Stderr {
+        Stderr::default()
+    }
+
+    fn make_writer_for(&self, event: &Metadata<'_>) -> Stderr {
+        let priority = match *event.level() {
+            Level::ERROR => 3,
+            Level::WARN => 4,
+            Level::INFO => 6,
+            _ => 7,
+        };
+        Stderr { priority: self.has_priorities.then_some(priority) }
     }
 }
 
