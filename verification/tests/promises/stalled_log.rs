@@ -101,7 +101,7 @@ async fn returning_reader_learns_how_many_lines_were_dropped() {
     assert_eq!(server.dropped_lines().await, dropped);
     server.read_until("request");
     // From now on, no line is dropped.
-    soon(Request::new(server.address("store"), "GET", "/livez").header("x-request-id", "after").send()).await;
+    soon(Request::new(server.address("store"), "GET", "/v1/elsewhere").header("x-request-id", "after").send()).await;
     let (line, _) = server.read_until("request");
     assert_eq!(line["request_id"], "after");
 }
