@@ -39,6 +39,7 @@ fn everything_is_copied_and_stays_usable() {
         exit 0
         warning: PostgreSQL runs with fsync = off: a crash may lose acknowledged writes
         moved 1 account, 2 keys, 1,500 animals, 1 order, 1 message, 0 sessions, 1 stored response, 4 audit rows to URL
+        the store in petstore-data is unchanged; move it away, so that it is not served by mistake
     "#]]
     .assert_eq(&moved);
 

@@ -61,6 +61,8 @@ impl Move {
             counted(*rows, one)
         });
         tell(Level::INFO, &format!("moved {} to {to}", tables.collect::<Vec<_>>().join(", ")));
+        let left = common.data_dir.display();
+        tell(Level::INFO, &format!("the store in {left} is unchanged; move it away, so that it is not served by mistake"));
         Ok(())
     }
 }
