@@ -79,7 +79,7 @@ enum Command {
     /// Import and export animals
     #[command(subcommand)]
     Pets(shop::pets::Pets),
-    /// List orders
+    /// List, approve, deliver and cancel orders
     #[command(subcommand)]
     Orders(shop::orders::Orders),
     /// List, export, retry and discard messages

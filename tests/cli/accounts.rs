@@ -143,4 +143,61 @@ fn orders_are_listed_newest_first_with_their_customers() {
     assert_eq!(fields(&listed[0]), ["id", "petId", "accountId", "status", "createdAt", "updatedAt", "account"]);
     assert_eq!((listed.len(), &listed[0]["account"]), (1, &"ada@example.com".into()));
     assert_eq!(folder.succeed("orders list --status cancelled --json"), "[]\n");
+    assert_eq!(folder.json("orders list --since 1d --all").len(), 2);
+}
+
+#[test]
+fn all_orders_are_listed_beyond_a_page() {
+    let folder = Folder::new();
+    folder.database().customer("ada@example.com");
+    folder.import((0..205).map(|number| new_pet(&number.to_string()) + "\n"));
+    folder
+        .database()
+        .sql("INSERT INTO orders (account_id, pet_id, status, created_at, updated_at) SELECT 1, id, 0, 1, 1 FROM pets");
+    let ids: Vec<_> = folder.json("orders list --all").iter().map(|order| order["id"].as_i64().unwrap()).collect();
+    assert_eq!(ids, (1..=205).rev().collect::<Vec<_>>());
+    assert!(folder.json("orders list --all --since 1d").is_empty(), "they are of 1970");
+    assert_eq!(folder.succeed("orders list --limit 150").lines().count(), 151);
+    assert_eq!(folder.succeed("orders list --all --status delivered").lines().count(), 1);
+}
+
+#[test]
+fn orders_are_changed_each_on_its_own() {
+    let folder = Folder::new();
+    let key = folder.database().customer("ada@example.com");
+    folder.import(["Rex", "Mimi"].iter().map(|name| new_pet(name) + "\n"));
+    let server = folder.serve("serve");
+    for pet in 1..=2 {
+        let place = Request::new(server.store(), "POST", "/v1/store/orders").key(&key);
+        assert_eq!(place.json(format!("{{\"petId\":{pet}}}")).send_blocking().status(), 201);
+    }
+
+    expect![[r#"
+        exit 0
+        order 1 is approved
+        order 2 is approved
+    "#]]
+    .assert_eq(&folder.run("orders approve 1 2").shown());
+    expect![[r#"
+        exit 1
+        order 1 is delivered
+        error: order 7 does not exist
+        error: 1 of 2 orders not changed
+    "#]]
+    .assert_eq(&folder.run("orders deliver 1 7").shown());
+    expect![[r#"
+        exit 1
+        error: order 1 is delivered
+        order 2 is cancelled
+        error: 1 of 2 orders not changed
+    "#]]
+    .assert_eq(&folder.run("orders cancel 1 2").shown());
+    let pets = Request::new(server.store(), "GET", "/v1/pets").key(&key).send_blocking().json();
+    assert_eq!((&pets[0]["status"], &pets[1]["status"]), (&"sold".into(), &"available".into()));
+    let audit = folder.json("audit");
+    let last = |field: &str| audit[0][field].as_str().unwrap().to_owned();
+    assert_eq!(
+        [last("action"), last("actor"), last("subject")],
+        ["order.cancel", "command line", "order 2 of ada@example.com",]
+    );
 }

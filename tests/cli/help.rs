@@ -33,7 +33,7 @@ fn program_help_lists_the_commands() {
           key          Create, list, revoke and rotate API keys
           audit        List the changes of accounts, keys and orders, newest first
           pets         Import and export animals
-          orders       List orders
+          orders       List, approve, deliver and cancel orders
           messages     List, export, retry and discard messages
           migrate      Migrate the database to the current schema
           move         Copy the embedded database to an empty PostgreSQL database

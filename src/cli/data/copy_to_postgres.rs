@@ -62,7 +62,10 @@ impl Move {
         });
         tell(Level::INFO, &format!("moved {} to {to}", tables.collect::<Vec<_>>().join(", ")));
         let left = common.data_dir.display();
-        tell(Level::INFO, &format!("the store in {left} is unchanged; move it away, so that it is not served by mistake"));
+        tell(
+            Level::INFO,
+            &format!("the store in {left} is unchanged; move it away, so that it is not served by mistake"),
+        );
         Ok(())
     }
 }

@@ -1,62 +1,147 @@
 //! `petstore orders`
 
-use clap::Args;
+use std::collections::HashMap;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
 use serde_json::Value;
+use tracing::Level;
 
 use crate::cli::data::database::find_account;
-use crate::cli::terminal::table::{Listed, print_list, strip_bidi};
-use crate::cli::{Create, Outcome, with_store};
+use crate::cli::terminal::progress::counted;
+use crate::cli::terminal::table::{Listed, PrintedList, strip_bidi};
+use crate::cli::{Create, Failure, Outcome, actor, tell, with_store};
 use crate::config::{Common, one_of};
 use crate::domain::json::order_json;
-use crate::domain::{Direction, Email, Order, OrderQuery, OrderStatus, PageLimit};
+use crate::domain::order::TransitionError;
+use crate::domain::time::duration;
+use crate::domain::{
+    AccountId, Direction, Email, Order, OrderClerk, OrderQuery, OrderStatus, OrderTransition, PageLimit, Transition,
+};
+use crate::runtime::clock::Clock;
+use crate::store::Outcome as Written;
 
-subcommands! {
-    pub enum Orders {
-        List(List),
-    }
+/// The order of ids is that of the times of creation, as far as the clocks of several processes differ by less.
+const CLOCK_DIFFERENCE: Duration = Duration::from_secs(60 * 60);
+
+#[derive(Subcommand, Debug)]
+pub enum Orders {
+    List(List),
+    /// Approve placed orders
+    Approve(Ids),
+    /// Deliver approved orders
+    Deliver(Ids),
+    /// Cancel orders that are not delivered
+    Cancel(Ids),
 }
 
 /// List the newest orders
 #[derive(Args, Debug)]
+#[command(after_long_help = "\
+Examples:
+  petstore orders list --status placed --all
+  petstore orders list --customer ada@example.com --since 30d --json")]
 pub struct List {
     /// Only orders of this account
-    #[arg(long, value_name = "EMAIL", value_parser = Email::parse)]
-    account: Option<Email>,
+    #[arg(long, alias = "account", value_name = "EMAIL", value_parser = Email::parse)]
+    customer: Option<Email>,
     /// Only orders with this status
     #[arg(long, value_parser = one_of(&OrderStatus::ALL, OrderStatus::as_str))]
     status: Option<OrderStatus>,
-    /// Maximum number of orders, 1 to 100
-    #[arg(long, value_name = "NUMBER", default_value = "20", value_parser = limit)]
-    limit: PageLimit,
+    /// Only orders of this last time, for instance 24h
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    since: Option<Duration>,
+    /// Maximum number of orders
+    #[arg(long, value_name = "NUMBER", default_value = "20", value_parser = clap::value_parser!(u32).range(1..))]
+    limit: u32,
+    /// All orders
+    #[arg(long, conflicts_with = "limit")]
+    all: bool,
     /// Print a JSON array of objects
     #[arg(long)]
     json: bool,
 }
 
+#[derive(Args, Debug)]
+pub struct Ids {
+    /// Ids of orders, each of which is changed on its own
+    #[arg(value_name = "ID", required = true)]
+    ids: Vec<i64>,
+}
+
+impl Orders {
+    pub fn run(self, common: &Common) -> Outcome {
+        match self {
+            Self::List(list) => list.run(common),
+            Self::Approve(orders) => orders.change(common, Transition::Approve),
+            Self::Deliver(orders) => orders.change(common, Transition::Deliver),
+            Self::Cancel(orders) => orders.change(common, Transition::Cancel),
+        }
+    }
+}
+
 impl List {
     fn run(self, common: &Common) -> Outcome {
         with_store(common, Create::Never, async |store| {
-            let customer = match &self.account {
+            let customer = match &self.customer {
                 Some(email) => Some(find_account(&store, email).await?.id),
                 None => None,
             };
-            let Self { status, limit, .. } = self;
-            let query = OrderQuery { limit, status, after: None, direction: Direction::Descending };
-            let mut orders = Vec::new();
-            store.list_orders(customer, &query, &mut |order| orders.push(order)).await?;
-            let mut rows = Vec::new();
-            for order in orders {
-                let email = store.find_email(order.account).await?;
-                rows.push((order, email.map_or_else(String::new, |email| email.as_str().to_owned())));
+            let since = self.since.map(|time| Clock::System.now().minus(time));
+            let (mut left, mut after) = (if self.all { u32::MAX } else { self.limit }, None);
+            let mut printed = PrintedList::new(self.json);
+            loop {
+                let limit = PageLimit::new(left.min(PageLimit::MAX.into()).into())?;
+                let query = OrderQuery { limit, status: self.status, after, direction: Direction::Descending };
+                let mut page: Vec<Order> = Vec::new();
+                let more = store.list_orders(customer, &query, &mut |order| page.push(order)).await?;
+                after = page.last().map(|last| last.id);
+                let is_before = |order: &Order| since.is_some_and(|since| order.created_at < since);
+                let may_follow = page.last().is_some_and(|last| {
+                    more && since.is_none_or(|since| last.created_at >= since.minus(CLOCK_DIFFERENCE))
+                });
+                page.retain(|order| !is_before(order));
+                left -= u32::try_from(page.len()).unwrap_or(u32::MAX);
+                let names = store.order_names(page.iter().map(|order| order.id).collect()).await?;
+                let mut names: HashMap<_, _> = names.into_iter().map(|names| (names.order, names.customer)).collect();
+                let rows: Vec<_> =
+                    page.iter().map(|order| (*order, names.remove(&order.id).unwrap_or_default())).collect();
+                printed.add(&rows)?;
+                if !may_follow || left == 0 {
+                    return printed.end();
+                }
             }
-            print_list(&rows, self.json)
         })
     }
 }
 
-fn limit(text: &str) -> Result<PageLimit, String> {
-    let number = text.parse().map_err(|_| "must be a number".to_owned())?;
-    PageLimit::new(number).map_err(|invalid| invalid.to_string())
+impl Ids {
+    fn change(self, common: &Common, transition: Transition) -> Outcome {
+        with_store(common, Create::Never, async |store| {
+            let mut unchanged = 0;
+            for order in &self.ids {
+                let actor = actor();
+                // No account, so each step is audited.
+                let now = actor.at;
+                let by = OrderClerk::Staff(AccountId(0), Box::new(actor));
+                let change = OrderTransition { by, order: *order, transition, now };
+                let why = match store.transition_order(change, None).await? {
+                    Written::Refused(TransitionError::NotFound) => "does not exist".to_owned(),
+                    Written::Refused(TransitionError::WrongStatus { status, .. }) => format!("is {}", status.as_str()),
+                    _ => {
+                        tell(Level::INFO, &format!("order {order} is {}", transition.rule().1.as_str()));
+                        continue;
+                    }
+                };
+                tell(Level::ERROR, &format!("order {order} {why}"));
+                unchanged += 1;
+            }
+            match unchanged {
+                0 => Ok(()),
+                _ => Err(Failure(format!("{unchanged} of {} not changed", counted(self.ids.len() as u64, "order")))),
+            }
+        })
+    }
 }
 
 /// An order, and the customer's address.

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::cli::{Outcome, print, print_json};
+use crate::cli::{Outcome, print};
 
 /// A record of a list.
 pub trait Listed {
@@ -15,18 +15,52 @@ pub trait Listed {
 }
 
 pub fn print_list<T: Listed>(records: &[T], as_json: bool) -> Outcome {
-    if as_json {
-        return print_json(&records.iter().map(T::json).collect::<Vec<_>>());
+    let mut printed = PrintedList::new(as_json);
+    printed.add(records)?;
+    printed.end()
+}
+
+/// A list that is printed page by page. The columns of a table may become wider with a page.
+pub struct PrintedList {
+    as_json: bool,
+    has_begun: bool,
+    widths: Vec<usize>,
+}
+
+impl PrintedList {
+    pub const fn new(as_json: bool) -> Self {
+        Self { as_json, has_begun: false, widths: Vec::new() }
     }
-    let head = T::HEAD.iter().map(|&head| head.to_owned()).collect();
-    let rows: Vec<Vec<_>> = std::iter::once(head).chain(records.iter().map(T::cells)).collect();
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<_> = (0..T::HEAD.len()).map(width).collect();
-    let lines = rows.iter().map(|row| {
-        let cells: Vec<_> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
-        format!("{}\n", cells.join("  ").trim_end())
-    });
-    print(&lines.collect::<String>())
+
+    pub fn add<T: Listed>(&mut self, records: &[T]) -> Outcome {
+        let has_begun = self.has_begun;
+        if self.as_json {
+            let page = serde_json::to_string_pretty(&records.iter().map(T::json).collect::<Vec<_>>())?;
+            let Some(objects) = page.strip_prefix('[').and_then(|rest| rest.strip_suffix("\n]")) else { return Ok(()) };
+            self.has_begun = true;
+            return print(&format!("{}{objects}", if has_begun { "," } else { "[" }));
+        }
+        self.has_begun = true;
+        let head = (!has_begun).then(|| T::HEAD.iter().map(|&head| head.to_owned()).collect());
+        let rows: Vec<Vec<_>> = head.into_iter().chain(records.iter().map(T::cells)).collect();
+        self.widths.resize(T::HEAD.len(), 0);
+        for (column, width) in self.widths.iter_mut().enumerate() {
+            *width = rows.iter().map(|row| row[column].chars().count()).fold(*width, usize::max);
+        }
+        let lines = rows.iter().map(|row| {
+            let cells: Vec<_> = row.iter().zip(&self.widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+            format!("{}\n", cells.join("  ").trim_end())
+        });
+        print(&lines.collect::<String>())
+    }
+
+    pub fn end(self) -> Outcome {
+        match (self.as_json, self.has_begun) {
+            (true, true) => print("\n]\n"),
+            (true, false) => print("[]\n"),
+            (false, _) => Ok(()),
+        }
+    }
 }
 
 /// Formats a value, or `-` for `None`.
