@@ -224,9 +224,13 @@ fn tell(level: Level, text: &str) {
     }
 }
 
-/// Returns the actor of a command, for the audit.
+/// Returns the actor of a command, for the audit: the user id of the process, and the user who called `sudo`.
 fn actor() -> Actor {
-    Actor::command_line(Clock::System.now())
+    let sudo_user = std::env::var("SUDO_USER").ok().filter(|user| user.len() <= 64);
+    let sudo_user = sudo_user.filter(|user| !user.is_empty() && user.bytes().all(|byte| byte.is_ascii_graphic()));
+    let sudo = sudo_user.map_or_else(String::new, |user| format!(", sudo by {user}"));
+    let user = format!("command line (uid {}{sudo})", rustix::process::getuid().as_raw());
+    Actor { user: Some(user), ..Actor::command_line(Clock::System.now()) }
 }
 
 /// Writes the output of a command to stdout.

@@ -55,6 +55,8 @@ pub struct Actor {
     pub at: Timestamp,
     /// The address of the account. `None` for the command line.
     pub account: Option<Email>,
+    /// The name of a command's user. `None` if it is not known.
+    pub user: Option<String>,
     /// `None` for the command line, as is the request's id.
     pub client_address: Option<IpAddr>,
     pub request_id: Option<String>,
@@ -62,12 +64,13 @@ pub struct Actor {
 
 impl Actor {
     pub const fn command_line(at: Timestamp) -> Self {
-        Self { at, account: None, client_address: None, request_id: None }
+        Self { at, account: None, user: None, client_address: None, request_id: None }
     }
 
-    /// Returns the address of the account, or `command line`, which is no address.
+    /// Returns the address of the account, or a text that begins with `command line` and is no address.
     pub fn name(&self) -> &str {
-        self.account.as_ref().map_or(COMMAND_LINE, Email::as_str)
+        let user = self.user.as_deref().unwrap_or(COMMAND_LINE);
+        self.account.as_ref().map_or(user, Email::as_str)
     }
 }
 

@@ -196,8 +196,5 @@ fn orders_are_changed_each_on_its_own() {
     assert_eq!((&pets[0]["status"], &pets[1]["status"]), (&"sold".into(), &"available".into()));
     let audit = folder.json("audit");
     let last = |field: &str| audit[0][field].as_str().unwrap().to_owned();
-    assert_eq!(
-        [last("action"), last("actor"), last("subject")],
-        ["order.cancel", "command line", "order 2 of ada@example.com",]
-    );
+    assert_eq!([last("action"), last("subject")], ["order.cancel", "order 2 of ada@example.com"]);
 }

@@ -9,9 +9,56 @@ use testkit::{Database, Folder, PostgresServer, TIMEOUT, fields, within};
 fn rows(database: &Database) -> String {
     let row = |row: &Value| {
         let [action, actor, subject] = ["action", "actor", "subject"].map(|name| row[name].as_str().unwrap());
-        format!("{action} {actor}: {subject}\n")
+        format!("{action} {}: {subject}\n", actor.replace(&user(), ""))
     };
     database.json("audit").iter().rev().map(row).collect()
+}
+
+/// How the actor of a command ends.
+fn user() -> String {
+    format!(" (uid {})", rustix::process::getuid().as_raw())
+}
+
+#[test]
+fn actor_of_a_command_is_the_user_who_called_it() {
+    let folder = Folder::new();
+    let actor = |sudo_user: &str| {
+        let mut create = folder.command(&format!("account create {}@example.com", sudo_user.len()));
+        assert!(create.env("SUDO_USER", sudo_user).status().unwrap().success());
+        folder.json("audit")[0]["actor"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(actor("grace"), format!("command line{}", user().replace(')', ", sudo by grace)")));
+    assert_eq!([actor(""), actor("a b c d")], [(); 2].map(|()| format!("command line{}", user())));
+}
+
+#[test]
+fn audit_is_filtered() {
+    let folder = Folder::with_account();
+    folder.key();
+    folder.succeed("key rotate 1");
+    folder.succeed("account create ben@example.com");
+    folder.succeed("key create --account ben@example.com --name ada@example.com");
+    folder.succeed("account set-role ada@example.com staff");
+    folder.database().sql("UPDATE audit SET created_at = created_at - 2 * 86400000 WHERE id < 3");
+    let ids = |filter: &str| {
+        let rows = folder.json(&format!("audit {filter}"));
+        rows.iter().map(|row| row["id"].to_string()).collect::<Vec<_>>().join(" ")
+    };
+    for (filter, selected) in [
+        ("", "6 5 4 3 2 1"),
+        ("--key 1", "3 2"),
+        ("--key 2", "3"),
+        ("--action key", "5 3 2"),
+        ("--action key.rotate", "3"),
+        ("--action ke", ""),
+        ("--account BEN@example.com", "5 4"),
+        ("--subject (staff)", "6"),
+        ("--until 1d", "2 1"),
+        ("--until 1d --action account", "1"),
+        ("--since 1d --account ben@example.com --key 3", "5"),
+    ] {
+        assert_eq!(ids(filter), selected, "{filter}");
+    }
 }
 
 #[test]
@@ -63,10 +110,10 @@ fn audit_shows_the_time_asked_for_as_a_table() {
 
     let hint = &folder.json("key list")[0]["hint"].as_str().unwrap().replace("pet_live_", "");
     expect![[r#"
-        ID  TIME                      ACTION          ACTOR         CLIENT  REQUEST  SUBJECT
-        3   ########################  account.create  command line  -       -        ben@example.com (customer)
-        2   ########################  key.create      command line  -       -        key 1 (pet_live_…####) of ada@example.com: test
-    "#]].assert_eq(&masked("audit").replace(hint, "…####"));
+        ID  TIME                      ACTION          ACTOR                 CLIENT  REQUEST  SUBJECT
+        3   ########################  account.create  command line (uid 0)  -       -        ben@example.com (customer)
+        2   ########################  key.create      command line (uid 0)  -       -        key 1 (pet_live_…####) of ada@example.com: test
+    "#]].assert_eq(&masked("audit").replace(hint, "…####").replace(&user(), " (uid 0)"));
     assert_eq!(masked("audit --since 9d").lines().count(), 4);
     assert_eq!(masked("audit --since 0s").lines().count(), 1);
 }

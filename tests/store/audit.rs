@@ -57,6 +57,7 @@ fn rotation() -> Rotation {
 /// A member of the staff at a browser.
 fn ada() -> Actor {
     Actor {
+        user: None,
         at: NOW.plus(Duration::from_secs(1)),
         account: Some(email("ada@example.com")),
         client_address: Some(IpAddr::from([0, 0, 0, 0, 0, 0xffff, 0xcb00, 0x7107])),

@@ -23,7 +23,12 @@ impl Peer {
     /// Returns the actor of a change that an account requests. A key in the request's id, which the client chose, is hidden.
     pub fn actor(&self, account: Email, client_address: IpAddr, at: Timestamp) -> Actor {
         let request_id = String::from_utf8_lossy(&without_keys(self.request_id.as_bytes())).into_owned();
-        Actor { at, account: Some(account), client_address: Some(client_address), request_id: Some(request_id) }
+        Actor {
+            account: Some(account),
+            client_address: Some(client_address),
+            request_id: Some(request_id),
+            ..Actor::command_line(at)
+        }
     }
 }
 

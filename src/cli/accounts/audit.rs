@@ -5,11 +5,11 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::cli::terminal::table::{Listed, or_dash, print_list, strip_bidi};
+use crate::cli::terminal::table::{Listed, PrintedList, or_dash, strip_bidi};
 use crate::cli::{Create, Outcome, with_store};
 use crate::config::Common;
 use crate::domain::time::duration;
-use crate::domain::{AuditEntry, AuditQuery, Direction, PageLimit, PageQuery};
+use crate::domain::{AuditEntry, AuditQuery, Direction, Email, PageLimit, PageQuery};
 use crate::runtime::clock::Clock;
 
 /// List the changes of accounts, keys and orders, newest first
@@ -19,12 +19,28 @@ use crate::runtime::clock::Clock;
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
-  petstore audit --since 30d
-  petstore audit --json | jq '.[] | select(.action == \"key.revoke\")'")]
+  petstore audit --since 30d --key 7
+  petstore audit --since 365d --account ada@example.com --action account
+  petstore audit --since 2d --until 1d --json")]
 pub struct Audit {
     /// Only changes of this last time, for instance 24h
     #[arg(long, value_name = "DURATION", default_value = "7d", value_parser = duration)]
     since: Duration,
+    /// No changes of this last time
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    until: Option<Duration>,
+    /// Only changes by this account, of it, or of its keys, orders and messages
+    #[arg(long, value_name = "EMAIL", value_parser = Email::parse)]
+    account: Option<Email>,
+    /// Only this action, such as `key.revoke`, or these, such as `key`
+    #[arg(long)]
+    action: Option<String>,
+    /// Only changes of the key with this id
+    #[arg(long, value_name = "ID")]
+    key: Option<i64>,
+    /// Only changes whose subject has this text
+    #[arg(long, value_name = "TEXT")]
+    subject: Option<String>,
     /// Print a JSON array of objects
     #[arg(long)]
     json: bool,
@@ -35,18 +51,40 @@ impl Audit {
         with_store(common, Create::Never, async |store| {
             let limit = PageLimit::new(PageLimit::MAX.into())?;
             let mut page = PageQuery { limit, status: None, after: None, direction: Direction::Descending };
-            let since = Clock::System.now().minus(self.since);
-            let mut entries: Vec<AuditEntry> = Vec::new();
+            let now = Clock::System.now();
+            let (since, until) = (now.minus(self.since), self.until.map(|until| now.minus(until)));
+            let mut printed = PrintedList::new(self.json);
             loop {
-                let (more_entries, more) = store.list_audit(&AuditQuery { page, since }).await?;
-                entries.extend(more_entries);
+                let (mut entries, more) = store.list_audit(&AuditQuery { page, since }).await?;
                 page.after = entries.last().map(|last| last.id);
+                entries.retain(|entry| until.is_none_or(|until| entry.at < until) && self.selects(entry));
+                printed.add(&entries)?;
                 if !more {
-                    return print_list(&entries, self.json);
+                    return printed.end();
                 }
             }
         })
     }
+
+    fn selects(&self, entry: &AuditEntry) -> bool {
+        let is_of = |email: &Email| {
+            let mut names = entry.subject.split([' ', ':']).chain([&*entry.actor]);
+            names.any(|name| name.eq_ignore_ascii_case(email.as_str()))
+        };
+        let is_action = |action: &String| {
+            entry.action.strip_prefix(&**action).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        self.account.as_ref().is_none_or(is_of)
+            && self.action.as_ref().is_none_or(is_action)
+            && self.key.is_none_or(|key| names_key(&entry.subject, key))
+            && self.subject.as_ref().is_none_or(|text| entry.subject.contains(text))
+    }
+}
+
+/// Returns whether a subject names a key by its id: "key 1 (…) of …: NAME", or "key 1 (…) to key 2 (…) of …".
+fn names_key(subject: &str, key: i64) -> bool {
+    let (keys, key) = (subject.split(": ").next().unwrap_or_default(), format!("key {key} ("));
+    keys.starts_with(&key) || keys.contains(&format!(" to {key}"))
 }
 
 impl Listed for AuditEntry {
