@@ -8,7 +8,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderValue, Method, StatusCode};
 
 use super::trace_context::{TraceId, TraceParent};
-use crate::domain::AccountId;
+use crate::domain::{AccountId, KeyId};
 
 /// Maximum length of a logged user agent. Browsers send about 120 characters.
 const USER_AGENT_LENGTH: usize = 256;
@@ -43,12 +43,22 @@ impl RequestLogEntry {
         }
     }
 
-    pub fn write(self, id: &HeaderValue, account: Option<AccountId>, route: &str, status: StatusCode, took: Duration) {
+    /// `key` is that of the request, valid or not.
+    pub fn write(
+        self,
+        id: &HeaderValue,
+        account: Option<AccountId>,
+        key: Option<KeyId>,
+        route: &str,
+        status: StatusCode,
+        took: Duration,
+    ) {
         let Self { method, path, client_address, user_agent, trace_id, simulated } = self;
         tracing::info!(
             request_id = id.to_str().unwrap_or_default(),
             trace_id = trace_id.map(tracing::field::display),
             account = account.map(|account| account.0),
+            key = key.map(|key| key.0),
             %method,
             route,
             path,

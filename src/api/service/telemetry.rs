@@ -92,7 +92,8 @@ impl<'s> RequestTelemetry<'s> {
     fn write(&mut self, route: &Route, caller: &Caller<'_>, status: StatusCode, took: Duration) {
         if let Some(mut entry) = self.log_entry.take() {
             entry.simulated = route.is_simulated();
-            entry.write(&caller.peer.request_id, caller.account(), route.label(), status, took);
+            let key = caller.key_owner().map(|owner| owner.key);
+            entry.write(&caller.peer.request_id, caller.account(), key, route.label(), status, took);
         }
     }
 }
