@@ -162,6 +162,32 @@ fn all_orders_are_listed_beyond_a_page() {
 }
 
 #[test]
+fn export_of_an_account_has_what_the_store_knows_of_it_and_of_no_other() {
+    let folder = Folder::new();
+    let [ada, ben] = ["ada@example.com", "ben@example.com"].map(|email| folder.database().customer(email));
+    folder.import((0..103).map(|number| new_pet(&number.to_string()) + "\n"));
+    folder.database().sql(
+        "INSERT INTO orders (account_id, pet_id, status, created_at, updated_at)
+         SELECT CASE WHEN id > 102 THEN 2 ELSE 1 END, id, 0, 1, 1 FROM pets",
+    );
+    let server = folder.serve("serve");
+    for key in [&ada, &ben] {
+        let send = Request::new(server.address("messages"), "POST", "/v1/messages").key(key);
+        assert_eq!(send.json(r#"{"message":"Hello"}"#).send_blocking().status(), 202);
+    }
+
+    let exported: serde_json::Value = serde_json::from_str(&folder.succeed("account export ada@example.com")).unwrap();
+
+    assert_eq!(fields(&exported), ["account", "keys", "orders", "messages", "audit"]);
+    assert_eq!(exported["account"]["email"], "ada@example.com");
+    let count = |part: &str| exported[part].as_array().unwrap().len();
+    assert_eq!(["keys", "orders", "messages", "audit"].map(count), [1, 102, 1, 2]);
+    let text = exported.to_string();
+    assert!(!text.contains("ben@example.com") && !text.contains(&ada["pet_live_".len()..40]), "{text}");
+    folder.fails("account export eve@example.com", "there is no account eve@example.com");
+}
+
+#[test]
 fn orders_are_changed_each_on_its_own() {
     let folder = Folder::new();
     let key = folder.database().customer("ada@example.com");

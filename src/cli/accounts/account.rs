@@ -6,6 +6,7 @@ use std::io::{self, BufRead, Write, stdin};
 use clap::Args;
 use serde_json::{Value, json};
 
+use crate::cli::accounts::personal_data::ExportAccount;
 use crate::cli::data::database::{find_account, no_account};
 use crate::cli::terminal::confirm::confirms;
 use crate::cli::terminal::table::{Listed, print_list, strip_bidi};
@@ -21,6 +22,7 @@ subcommands! {
         List(ListAccounts),
         SetPassword(SetPassword),
         SetRole(SetRole),
+        Export(ExportAccount),
         Delete(DeleteAccount),
     }
 }

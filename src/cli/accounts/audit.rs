@@ -67,18 +67,20 @@ impl Audit {
     }
 
     fn selects(&self, entry: &AuditEntry) -> bool {
-        let is_of = |email: &Email| {
-            let mut names = entry.subject.split([' ', ':']).chain([&*entry.actor]);
-            names.any(|name| name.eq_ignore_ascii_case(email.as_str()))
-        };
         let is_action = |action: &String| {
             entry.action.strip_prefix(&**action).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         };
-        self.account.as_ref().is_none_or(is_of)
+        self.account.as_ref().is_none_or(|email| is_about(entry, email))
             && self.action.as_ref().is_none_or(is_action)
             && self.key.is_none_or(|key| names_key(&entry.subject, key))
             && self.subject.as_ref().is_none_or(|text| entry.subject.contains(text))
     }
+}
+
+/// Returns whether the account is the actor of a change, or named in its subject.
+pub fn is_about(entry: &AuditEntry, account: &Email) -> bool {
+    let mut names = entry.subject.split([' ', ':']).chain([&*entry.actor]);
+    names.any(|name| name.eq_ignore_ascii_case(account.as_str()))
 }
 
 /// Returns whether a subject names a key by its id: "key 1 (…) of …: NAME", or "key 1 (…) to key 2 (…) of …".

@@ -3,3 +3,4 @@
 pub(super) mod account;
 pub(super) mod audit;
 pub(super) mod key;
+mod personal_data;
