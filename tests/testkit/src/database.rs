@@ -65,13 +65,13 @@ impl Database {
         Self { place, wrapper: Vec::new(), timeout: (!is_full()).then_some(PATIENT) }
     }
 
-    /// Returns the same database for commands with the default `--database-timeout`, for tests that reach the limits. Load
+    /// Returns the same database for services with the default `--database-timeout`, for tests that reach the limits. Load
     /// may reach them too, so each request may get 503.
     pub fn with_default_timeout(self) -> Self {
         Self { timeout: None, ..self }
     }
 
-    /// Returns the same database for commands with this `--database-timeout`. A full run has the default.
+    /// Returns the same database for services with this `--database-timeout`. A full run has the default.
     pub fn with_timeout(self, timeout: &'static str) -> Self {
         Self { timeout: (!is_full()).then_some(timeout), ..self }
     }
@@ -173,7 +173,8 @@ impl Database {
 
     /// Runs a command that must succeed, and returns what it prints.
     pub fn run(&self, command: &str) -> String {
-        succeed(&mut self.petstore(command))
+        // Load does not reach its limits.
+        succeed(&mut self.clone().with_timeout(PATIENT).petstore(command))
     }
 
     /// Runs a command with `--json`, which prints a list.
@@ -202,9 +203,10 @@ impl Database {
         self.serve_with("")
     }
 
-    /// Serves with further flags.
+    /// Serves with further flags. If load may reach the limits, serves as under a supervisor.
     pub fn serve_with(&self, flags: &str) -> Server {
-        Server::start(self.serve_command(flags))
+        let is_patient = is_full() || self.timeout == Some(PATIENT);
+        if is_patient { Server::start(self.serve_command(flags)) } else { self.serve_supervised(flags) }
     }
 
     /// Serves under `wrapper`, which replaces itself with the program.

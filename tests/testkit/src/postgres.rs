@@ -44,7 +44,7 @@ dynamic_shared_memory_type = mmap
 # No test cuts the power of this server.
 fsync = off
 CONF
-    "$bin/pg_ctl" -D "$dir/data" -l "$dir/log" -w -t 60 start
+    "$bin/pg_ctl" -D "$dir/data" -l "$dir/log" -w -t 180 start
 } >"$dir/start.log" 2>&1 || { cat "$dir/start.log" "$dir/log" >&2; exit 1; }
 echo "$dir"
 cat >/dev/null

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use testkit::postgres::sessions;
@@ -9,6 +11,9 @@ use testkit::{Connection, Database, PostgresServer, Random, Request, TIMEOUT, tr
 
 const CLIENTS: u64 = 32;
 const ANIMALS: u64 = 1_000;
+
+/// Responses in a round, at least.
+const ENOUGH: u64 = 200;
 
 /// The statuses of orders as the databases store them.
 pub const PLACED: i64 = 0;
@@ -51,7 +56,7 @@ fn crash(database: &Database, settle: impl Fn()) {
     database.run(&format!("pets import {}", file.path().display()));
 
     let mut ledgers: Vec<Vec<Entry>> = (0..CLIENTS).map(|_| Vec::new()).collect();
-    let mut refused = 0;
+    let (mut refused, answered) = (0, Arc::<AtomicU64>::default());
     // In each kill, every client may have placed one order without a response.
     let unknown = |kills: u32| kills as usize * CLIENTS as usize;
     for round in trial::counted(rounds) {
@@ -60,13 +65,15 @@ fn crash(database: &Database, settle: impl Fn()) {
             .drain(..)
             .map(|mut ledger| {
                 let (key, address, mut random) = (key.clone(), service.store(), random.another());
+                let answered = Arc::clone(&answered);
                 thread::spawn(move || {
-                    let refused = order_until_killed(address, &key, &mut random, &mut ledger);
+                    let refused = order_until_killed(address, &key, &mut random, &mut ledger, &answered);
                     (ledger, refused)
                 })
             })
             .collect();
         random.sleep(100..500);
+        within(TIMEOUT, "orders", || answered.load(Ordering::Relaxed) >= ENOUGH * u64::from(round));
         service.kill();
         for client in clients {
             let (ledger, others) = client.join().unwrap();
@@ -100,12 +107,21 @@ fn crash(database: &Database, settle: impl Fn()) {
 }
 
 /// Orders animals and changes the orders' statuses until the service is gone. Returns the number of rejected requests.
-fn order_until_killed(address: SocketAddr, key: &str, random: &mut Random, ledger: &mut Vec<Entry>) -> u64 {
+/// Counts the responses in `answered`.
+fn order_until_killed(
+    address: SocketAddr,
+    key: &str,
+    random: &mut Random,
+    ledger: &mut Vec<Entry>,
+    answered: &AtomicU64,
+) -> u64 {
     let mut refused = 0;
     let Ok(mut connection) = Connection::open(address) else { return refused };
     let mut post = |path: &str, body: &str| {
         let request = Request::new(address, "POST", &format!("/v1/store/orders{path}")).key(key).json(body);
-        connection.send(&request).ok()
+        let response = connection.send(&request).ok();
+        answered.fetch_add(1, Ordering::Relaxed);
+        response
     };
     loop {
         let open = ledger.iter_mut().rfind(|entry| entry.requested.is_none() && entry.status < DELIVERED);
