@@ -60,7 +60,7 @@ pub fn start_traces(store: &Store) {
 pub fn start_backups(settings: &ServiceSettings, store: &Arc<Store>) -> std::io::Result<Option<Backups>> {
     let (Some(every), Store::Sqlite(database)) = (settings.backup_every, &**store) else { return Ok(None) };
     let folder = settings.backup_dir.clone().unwrap_or_else(|| database.data_dir().join("backups"));
-    let schedule = Schedule { every, keep: settings.backup_keep as usize, folder };
+    let schedule = Schedule { every, keep: settings.backup_keep, folder };
     Backups::start(schedule, Arc::clone(store), Clock::System).map(Some)
 }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use crate::config::Keep;
 use crate::domain::Timestamp;
 use crate::runtime::clock::Clock;
 use crate::store::sqlite::backup::{Copied, Target};
@@ -25,8 +26,7 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug)]
 pub struct Schedule {
     pub every: Duration,
-    /// Number of backups to keep, at least one.
-    pub keep: usize,
+    pub keep: Keep,
     pub folder: PathBuf,
 }
 
@@ -81,7 +81,7 @@ fn follow(schedule: &Schedule, status: &BackupStatus, clock: &Clock, stopped: &R
             Ok((file, made)) => {
                 status.succeeded(now, made.bytes);
                 tracing::info!(file = %file.display(), bytes = made.bytes, "backed up");
-                if let Err(error) = remove_oldest(schedule, &file) {
+                if let Err(error) = remove_oldest(schedule, &file, now) {
                     tracing::error!(%error, folder = %schedule.folder.display(), "cannot remove an old backup");
                 }
                 wait_after(now)
@@ -118,17 +118,20 @@ fn until(then: Timestamp, now: Timestamp) -> Duration {
     Duration::from_millis(u64::try_from(milliseconds).unwrap_or(0))
 }
 
-/// Removes the oldest backups beyond the number to keep. Never removes the one just made.
+/// Removes the oldest backups beyond those to keep. Never removes the one just made.
 ///
 /// # Errors
 ///
 /// Returns the first error after trying to remove all of them.
-fn remove_oldest(schedule: &Schedule, just_made: &Path) -> io::Result<()> {
+fn remove_oldest(schedule: &Schedule, just_made: &Path, now: Timestamp) -> io::Result<()> {
     let mut others: Vec<_> = made(&schedule.folder)?.into_iter().filter(|(_, file)| file != just_made).collect();
     // Later times are from before the clock was set back.
     others.sort_by_key(|(_, file)| file.as_path() < just_made);
-    let too_many = (others.len() + 1).saturating_sub(schedule.keep.max(1));
-    others.iter().take(too_many).map(|(_, file)| remove(file)).fold(Ok(()), io::Result::and)
+    match schedule.keep {
+        Keep::Newest(number) => others.truncate((others.len() + 1).saturating_sub(number)),
+        Keep::For(age) => others.retain(|(at, _)| *at < now.minus(age)),
+    }
+    others.iter().map(|(_, file)| remove(file)).fold(Ok(()), io::Result::and)
 }
 
 fn remove(file: &Path) -> io::Result<()> {
@@ -179,7 +182,8 @@ mod tests {
     #[test]
     fn newest_backup_is_kept_when_the_clock_jumps() {
         let folder = tempfile::tempdir().unwrap();
-        let schedule = Schedule { every: Duration::from_millis(1), keep: 2, folder: folder.path().to_owned() };
+        let schedule =
+            Schedule { every: Duration::from_millis(1), keep: Keep::Newest(2), folder: folder.path().to_owned() };
         let (clock, status) = (Clock::fixed(Timestamp::from_milliseconds(1_795_253_400_000)), BackupStatus::default());
         let (stop, stopped) = mpsc::channel();
         let mut stop = Some(stop);
@@ -214,14 +218,19 @@ mod tests {
     #[test]
     fn backup_that_cannot_be_removed_keeps_no_others() {
         let folder = tempfile::tempdir().unwrap();
-        let schedule = Schedule { every: Duration::from_secs(1), keep: 2, folder: folder.path().to_owned() };
+        let of = |keep| Schedule { every: Duration::from_secs(1), keep, folder: folder.path().to_owned() };
         let file = |day| folder.path().join(format!("petstore-202001{day:02}T000000Z.db"));
         fs::create_dir(file(1)).unwrap();
-        (2..=5).for_each(|day| fs::write(file(day), "good").unwrap());
+        (2..=6).for_each(|day| fs::write(file(day), "good").unwrap());
+        // The 7th of January 2020.
+        let now = Timestamp::from_milliseconds(1_578_355_200_000);
 
-        remove_oldest(&schedule, &file(5)).unwrap_err();
-
-        assert_eq!(files(folder.path()), [file(1), file(4), file(5)]);
+        remove_oldest(&of(Keep::Newest(3)), &file(6), now).unwrap_err();
+        assert_eq!(files(folder.path()), [1, 4, 5, 6].map(file));
+        remove_oldest(&of(Keep::For(Duration::from_secs(2 * 86_400))), &file(6), now).unwrap_err();
+        assert_eq!(files(folder.path()), [1, 5, 6].map(file));
+        remove_oldest(&of(Keep::For(Duration::from_secs(1))), &file(6), now).unwrap_err();
+        assert_eq!(files(folder.path()), [1, 6].map(file), "the one just made is kept");
     }
 
     fn files(folder: &Path) -> Vec<PathBuf> {

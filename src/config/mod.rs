@@ -2,6 +2,7 @@
 
 pub mod environment;
 mod file;
+mod keep;
 mod listen;
 pub mod plaintext_check;
 
@@ -22,6 +23,7 @@ use crate::relay::RelayUrl;
 use crate::store::postgres::DatabaseUrl;
 use crate::telemetry::{LogFormat, LogLevel};
 pub use file::{File, settings, takes_list};
+pub use keep::Keep;
 use listen::address;
 
 // Settings of all commands that open the database. Not rustdoc, which clap would show as the help of each command.
@@ -130,9 +132,9 @@ pub struct ServiceSettings {
     /// Interval of backups of the embedded database, for instance 1h [default: no backups]
     #[arg(long, value_name = "DURATION", env = "PETSTORE_BACKUP_EVERY", value_parser = at_least_a_second)]
     pub backup_every: Option<Duration>,
-    /// Number of these backups to keep
-    #[arg(long, value_name = "NUMBER", env = "PETSTORE_BACKUP_KEEP", default_value = "24", value_parser = clap::value_parser!(u32).range(1..))]
-    pub backup_keep: u32,
+    /// Number of these backups to keep, or the greatest age of one, for instance 30d
+    #[arg(long, value_name = "NUMBER|DURATION", env = "PETSTORE_BACKUP_KEEP", default_value = "24", value_parser = Keep::parse)]
+    pub backup_keep: Keep,
     /// Folder of these backups [default: backups in the data directory]
     #[arg(long, value_name = "DIR", env = "PETSTORE_BACKUP_DIR")]
     pub backup_dir: Option<PathBuf>,
