@@ -76,10 +76,7 @@ fn backup_overwrites_only_with_force() {
         assert!(!folder.path(other).symlink_metadata().unwrap().is_file());
     }
     folder.fails("backup nowhere/there.db", "nowhere/there.db: No such file or directory (os error 2)");
-    for (line, why) in [
-        ("backup new.db --data-dir nowhere", "there is no database in nowhere"),
-        ("backup -", "cannot write a backup to stdout"),
-    ] {
+    for (line, why) in [("backup new.db --data-dir nowhere", "there is no database in nowhere")] {
         let shown = folder.run(line).shown();
         assert!(shown.starts_with(&format!("exit 1\nerror: {why}")), "{shown}");
     }
@@ -186,6 +183,23 @@ fn backup_refers_to_the_tools_of_postgresql() {
         folder.fails(&format!("{command} --database-url postgres://db/shop"), text);
     }
     folder.fails_to_serve("serve --backup-every 1h --database-url postgres://db/shop", text);
+}
+
+#[test]
+fn backup_to_stdout_is_verified_and_leaves_nothing() {
+    let (folder, _) = filled(100);
+    let before = folder.names("petstore-data");
+    let backup = folder.command("backup -").output().unwrap();
+    assert!(backup.status.success(), "{backup:?}");
+    assert_eq!(folder.names("petstore-data"), before);
+    folder.write("there.db", backup.stdout);
+    folder.succeed("restore there.db --data-dir new");
+    assert_eq!(folder.succeed("pets export --data-dir new"), folder.succeed("pets export"));
+
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let closed = folder.command("backup -").stdout(writer).output().unwrap();
+    assert_eq!(closed.status.code(), Some(1), "a backup that nobody reads is no success: {closed:?}");
 }
 
 #[test]

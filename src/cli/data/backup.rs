@@ -1,32 +1,34 @@
 //! `petstore backup` and `petstore restore`
 
+use std::fs::File;
+use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use indicatif::HumanBytes;
+use tempfile::TempDir;
 use tracing::Level;
 
 use crate::cli::terminal::interrupt;
 use crate::cli::terminal::progress::{self, BYTES};
-use crate::cli::{Failure, Outcome, actor, not_opened, tell};
+use crate::cli::{Failure, Outcome, actor, not_opened, stdout, tell};
 use crate::config::{Common, ServiceSettings};
 use crate::store::sqlite::backup::{self, Target};
 
 const POSTGRES: &str = "petstore backs up only the embedded database; for PostgreSQL, see docs/backup.md";
 
-const STDOUT: &str =
-    "cannot write a backup to stdout, because it is verified first: name a file (./- for a file named -)";
-
 /// Back up the embedded database to a file
 ///
 /// The service may be running. The backup is a consistent snapshot with every write acknowledged before it started. It
-/// is verified, and the file appears under its name only when it is complete and on disk.
+/// is verified, and the file appears under its name only when it is complete and on disk. A backup to stdout is first made
+/// and verified in the data directory.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
-Example:
-  petstore backup --data-dir /var/lib/petstore /var/backups/petstore.db")]
+Examples:
+  petstore backup --data-dir /var/lib/petstore /var/backups/petstore.db
+  petstore backup --data-dir /var/lib/petstore - | ssh backups 'cat > petstore.db'")]
 pub struct Backup {
-    /// File to create
+    /// File to create, or - for stdout
     file: PathBuf,
     /// Replace an existing file; links and devices are never replaced
     #[arg(long)]
@@ -52,18 +54,20 @@ pub struct Restore {
 impl Backup {
     pub fn run(self, common: &Common) -> Outcome {
         refuse_postgres(common)?;
-        if self.file == Path::new("-") {
-            return Err(Failure(STDOUT.into()));
-        }
-        interrupt::catch()?;
-        let target = Target { file: &self.file, replace: self.force };
         let Common { data_dir, deployment, .. } = common;
+        let stdout = if self.file == Path::new("-") { Some(to_stdout(data_dir)?) } else { None };
+        interrupt::catch()?;
+        let copy = stdout.as_ref().map(|(folder, _)| folder.path().join("copy"));
+        let target = Target { file: copy.as_ref().unwrap_or(&self.file), replace: self.force };
         let (made, stopped) =
             with_bar("backing up", |progress| backup::back_up(data_dir, *deployment, target, progress));
         let made = made.map_err(|error| match stopped {
             true => Failure(format!("interrupted: nothing was written to {}", self.file.display())),
             false => not_opened(common, error),
         })?;
+        if let Some((_, mut out)) = stdout {
+            io::copy(&mut File::open(target.file)?, &mut out)?;
+        }
         tell(Level::INFO, &format!("backed up {} to {}", HumanBytes(made.bytes), self.file.display()));
         Ok(())
     }
@@ -89,6 +93,17 @@ impl Restore {
 
 fn refuse_postgres(common: &Common) -> Outcome {
     if common.database_url.is_some() { Err(Failure(POSTGRES.into())) } else { Ok(()) }
+}
+
+/// Returns a folder for the copy, and stdout.
+fn to_stdout(data_dir: &Path) -> Result<(TempDir, File), Failure> {
+    let out = stdout()?;
+    if out.is_terminal() {
+        return Err(Failure("stdout is a terminal: redirect it, or name a file (./- for a file named -)".into()));
+    }
+    let made = tempfile::Builder::new().prefix("petstore-backup-").tempdir_in(data_dir);
+    let folder = made.map_err(|error| Failure(format!("{}: {error}", data_dir.display())))?;
+    Ok((folder, out))
 }
 
 /// Rejects scheduled backups of PostgreSQL.
