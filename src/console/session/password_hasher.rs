@@ -3,22 +3,25 @@
 
 use std::collections::TryReserveError;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::oneshot;
 
 use crate::api::{Cause, PasswordCounters};
 use crate::console::error::PageError;
 use crate::domain::Secret;
 use crate::domain::account::{HashingMemory, NewPassword, PasswordDigest, normalized};
 
-/// Maximum number of hashes that wait or run. Further ones are rejected at once, so that a flood of sign-ins stays
-/// small.
-const PLACES: usize = 32;
+/// Longest wait of a hash. Those that would wait longer are rejected at once, so that a flood of sign-ins stays small.
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
+
+/// The duration of a hash until the first one is measured.
+const FIRST_GUESS: Duration = Duration::from_millis(100);
 
 /// Niceness of the hashing threads (nice(2)). When they share one core with the API, they get a tenth of it, which is
 /// five sign-ins per second. On Linux, niceness belongs to a thread.
@@ -27,12 +30,19 @@ const NICE: i32 = 10;
 /// Maximum number of threads: more than a hundred sign-ins per second, in 76 MiB.
 const MAX_THREADS: usize = 4;
 
+/// A place in the queue, which is free once its last clone is dropped.
+type Place = Arc<Arc<()>>;
+
 type Work = Box<dyn FnOnce(&mut HashingMemory) + Send>;
 
 /// Threads that hash: one for every second core, so that the API keeps the others. Each reuses its memory.
 #[derive(Debug)]
 pub struct PasswordHasher {
-    places: Arc<Semaphore>,
+    /// One for each hash that waits or runs.
+    places: Arc<()>,
+    /// Microseconds that a hash takes, averaged over the last ones.
+    took: Arc<AtomicU64>,
+    threads: usize,
     queue: Sender<Work>,
     counters: Arc<PasswordCounters>,
 }
@@ -41,21 +51,22 @@ pub struct PasswordHasher {
 #[derive(Debug)]
 pub struct QueuePlace<'p> {
     hasher: &'p PasswordHasher,
-    permit: Arc<OwnedSemaphorePermit>,
+    place: Place,
 }
 
-/// The queue is full.
+/// The queue is full. A hash would wait for this time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Busy;
+pub struct Busy(Duration);
 
 impl From<Busy> for PageError {
-    fn from(_: Busy) -> Self {
+    fn from(Busy(wait): Busy) -> Self {
+        let seconds = wait.as_secs() + 1;
         Self {
             status: StatusCode::SERVICE_UNAVAILABLE,
             title: "Busy",
-            message: "Too many people are signing in at the same time. Try again in a moment.".into(),
+            message: format!("Too many people are signing in at the same time. Try again in {seconds} seconds.").into(),
             cause: Some(Cause("the password queue is full".to_owned())),
-            retry_after: Some(Duration::from_secs(1)),
+            retry_after: Some(Duration::from_secs(seconds)),
         }
     }
 }
@@ -64,24 +75,30 @@ impl PasswordHasher {
     pub fn new(counters: Arc<PasswordCounters>) -> Self {
         let (queue, work) = mpsc::channel();
         let work = Arc::new(Mutex::new(work));
-        let cores = thread::available_parallelism().map_or(2, usize::from);
-        for _ in 0..threads(cores) {
-            let work = Arc::clone(&work);
-            let started = thread::Builder::new().name("password".into()).spawn(move || hash_all(&work));
+        let threads = threads(thread::available_parallelism().map_or(2, usize::from));
+        let took = Arc::new(AtomicU64::new(microseconds(FIRST_GUESS)));
+        for _ in 0..threads {
+            let (work, took) = (Arc::clone(&work), Arc::clone(&took));
+            let started = thread::Builder::new().name("password".into()).spawn(move || hash_all(&work, &took));
             started.expect("a process that begins can start a thread");
         }
-        Self { places: Arc::new(Semaphore::new(PLACES)), queue, counters }
+        Self { places: Arc::default(), took, threads, queue, counters }
     }
 
     /// Takes a place in the queue. Callers take it before anything else, so that rejected attempts cost nothing.
     pub fn place(&self) -> Result<QueuePlace<'_>, Busy> {
-        match Arc::clone(&self.places).try_acquire_owned() {
-            Ok(permit) => Ok(QueuePlace { hasher: self, permit: Arc::new(permit) }),
-            Err(_) => {
-                self.counters.refused.increment();
-                Err(Busy)
-            }
+        let wait = self.took.load(Ordering::Relaxed) * self.waiting() as u64 / self.threads as u64;
+        let wait = Duration::from_micros(wait);
+        if wait > LONGEST_WAIT {
+            self.counters.refused.increment();
+            return Err(Busy(wait));
         }
+        Ok(QueuePlace { hasher: self, place: Arc::new(Arc::clone(&self.places)) })
+    }
+
+    /// Returns the number of hashes that wait or run.
+    fn waiting(&self) -> usize {
+        Arc::strong_count(&self.places) - 1
     }
 }
 
@@ -112,7 +129,7 @@ impl QueuePlace<'_> {
     async fn run<T: Send + 'static>(&self, work: impl FnOnce(&mut HashingMemory) -> T + Send + 'static) -> T {
         self.hasher.counters.hashed.increment();
         // The place moves into the work: if the client goes away, the hash continues and keeps its place.
-        let (place, (answer, hashed)) = (Arc::clone(&self.permit), oneshot::channel());
+        let (place, (answer, hashed)) = (Arc::clone(&self.place), oneshot::channel());
         let work: Work = Box::new(move |memory| {
             let result = work(memory);
             drop(place);
@@ -128,15 +145,24 @@ fn threads(cores: usize) -> usize {
     (cores / 2).clamp(1, MAX_THREADS)
 }
 
+fn microseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
 /// Hashes until the queue is closed.
-fn hash_all(work: &Mutex<Receiver<Work>>) {
+fn hash_all(work: &Mutex<Receiver<Work>>, took: &AtomicU64) {
     // If it fails, hashing only takes more of the API's time.
     let _ = rustix::process::nice(NICE);
     let mut memory = HashingMemory::default();
     loop {
         let next = work.lock().recv();
         match next {
-            Ok(work) => work(&mut memory),
+            Ok(work) => {
+                let began = Instant::now();
+                work(&mut memory);
+                let average = (took.load(Ordering::Relaxed) * 7 + microseconds(began.elapsed())) / 8;
+                took.store(average, Ordering::Relaxed);
+            }
             Err(_) => return,
         }
     }
@@ -156,7 +182,8 @@ mod tests {
         let hasher = Arc::new(PasswordHasher::new(Arc::default()));
         let (release, hold) = mpsc::channel::<()>();
         let hold = Arc::new(Mutex::new(hold));
-        let waiting: Vec<_> = (0..PLACES)
+        hasher.took.store(microseconds(LONGEST_WAIT / 4), Ordering::Relaxed);
+        let waiting: Vec<_> = (0..=4 * hasher.threads)
             .map(|_| {
                 let (hasher, hold) = (Arc::clone(&hasher), Arc::clone(&hold));
                 tokio::spawn(async move {
@@ -165,10 +192,11 @@ mod tests {
                 })
             })
             .collect();
-        while hasher.places.available_permits() > 0 {
+        while hasher.waiting() < waiting.len() {
             tokio::task::yield_now().await;
         }
-        assert_eq!(hasher.place().unwrap_err(), Busy);
+        let Busy(wait) = hasher.place().unwrap_err();
+        assert!(wait > LONGEST_WAIT && wait < 2 * LONGEST_WAIT, "{wait:?}");
         assert_eq!(hasher.counters.refused.get(), 1);
 
         drop(release);
@@ -185,9 +213,13 @@ mod tests {
         let hashing = async { hasher.place().unwrap().run(move |_| wait.recv().unwrap()).await };
         assert!(tokio::time::timeout(std::time::Duration::from_millis(50), hashing).await.is_err());
 
-        assert_eq!(hasher.places.available_permits(), PLACES - 1, "it still runs");
+        assert!(hasher.waiting() > 0, "it still runs");
         release.send(()).unwrap();
-        let all = hasher.places.acquire_many(PLACES as u32);
-        drop(tokio::time::timeout(std::time::Duration::from_secs(60), all).await.unwrap());
+        let ended = async {
+            while hasher.waiting() > 0 {
+                tokio::task::yield_now().await
+            }
+        };
+        tokio::time::timeout(std::time::Duration::from_secs(60), ended).await.unwrap();
     }
 }
