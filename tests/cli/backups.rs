@@ -76,10 +76,8 @@ fn backup_overwrites_only_with_force() {
         assert!(!folder.path(other).symlink_metadata().unwrap().is_file());
     }
     folder.fails("backup nowhere/there.db", "nowhere/there.db: No such file or directory (os error 2)");
-    for (line, why) in [("backup new.db --data-dir nowhere", "there is no database in nowhere")] {
-        let shown = folder.run(line).shown();
-        assert!(shown.starts_with(&format!("exit 1\nerror: {why}")), "{shown}");
-    }
+    let shown = folder.run("backup new.db --data-dir nowhere").shown();
+    assert!(shown.starts_with("exit 1\nerror: there is no database in nowhere"), "{shown}");
     assert_eq!(folder.names("."), ["animals.ndjson", "link", "petstore-data", "pipe", "there.db"]);
 }
 

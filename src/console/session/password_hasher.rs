@@ -217,7 +217,7 @@ mod tests {
         release.send(()).unwrap();
         let ended = async {
             while hasher.waiting() > 0 {
-                tokio::task::yield_now().await
+                tokio::task::yield_now().await;
             }
         };
         tokio::time::timeout(std::time::Duration::from_secs(60), ended).await.unwrap();
