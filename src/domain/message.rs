@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{AccountId, Invalid, Timestamp, check_text};
+use super::{AccountId, Invalid, Timestamp, check_text, write_json_string};
 
 /// A message's text: 1 to 10,000 Unicode characters, not only white space. Tab, line feed and carriage return are the
 /// only control characters allowed.
@@ -32,6 +32,9 @@ pub struct Message {
 }
 
 impl Message {
+    /// The fields of the JSON object of a new message.
+    pub const FIELDS: [&str; 1] = ["message"];
+
     /// Returns the status of a message. `sent_at` is the time at which it was acknowledged.
     pub const fn status(sent_at: Option<Timestamp>) -> &'static str {
         match sent_at {
@@ -42,6 +45,26 @@ impl Message {
 
     pub fn new(ids: &MessageIds, account: AccountId, text: MessageText, now: Timestamp) -> Self {
         Self { id: ids.next(now), account, text, created_at: now }
+    }
+
+    /// Returns the message as it is when the service accepts it.
+    pub fn to_json(&self) -> Vec<u8> {
+        let mut json = Vec::with_capacity(self.text.as_str().len() + 160);
+        self.write_json(None, &mut json);
+        json
+    }
+
+    /// Appends the JSON object of the API. `sent_at` is the time at which the message was acknowledged.
+    pub fn write_json(&self, sent_at: Option<Timestamp>, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"{\"id\":\"");
+        out.extend_from_slice(&self.id.to_ascii());
+        out.extend_from_slice(b"\",\"message\":");
+        write_json_string(out, self.text.as_str());
+        out.extend_from_slice(b",\"status\":\"");
+        out.extend_from_slice(Self::status(sent_at).as_bytes());
+        out.extend_from_slice(b"\",\"createdAt\":\"");
+        self.created_at.write(out);
+        out.extend_from_slice(b"\"}");
     }
 }
 
@@ -138,6 +161,21 @@ mod tests {
         assert!(MessageText::parse("x".repeat(10_000)).is_ok());
         for invalid in [String::new(), "\r\n\t ".into(), "x".repeat(10_001), "a\u{0}".into(), "\u{1b}[1m".into()] {
             assert!(MessageText::parse(invalid.clone()).is_err(), "{invalid:?}");
+        }
+    }
+
+    #[test]
+    fn message_is_written_as_serde_writes_it() {
+        let now = Timestamp::from_milliseconds(1_795_167_000_123);
+        for text in ["Hello", "\"\\/\t\r\n", "ß🦊\u{2028}"] {
+            let message =
+                Message::new(&MessageIds::default(), AccountId(1), MessageText::parse(text.into()).unwrap(), now);
+            let expected = format!(
+                r#"{{"id":"{}","message":{},"status":"queued","createdAt":"2026-11-20T09:30:00.123Z"}}"#,
+                message.id,
+                serde_json::to_string(text).unwrap()
+            );
+            assert_eq!(String::from_utf8(message.to_json()).unwrap(), expected);
         }
     }
 

@@ -4,7 +4,6 @@ pub mod account;
 pub mod api_key;
 pub mod audit;
 pub mod idempotency;
-pub mod json;
 pub mod message;
 mod names;
 pub mod order;
@@ -74,6 +73,10 @@ fn check_text(text: &str, max: usize, allowed: &[char]) -> Result<(), Invalid> {
         }
         None => Ok(()),
     }
+}
+
+fn write_json_string(out: &mut Vec<u8>, text: &str) {
+    serde_json::to_writer(out, text).expect("encoding a string into a Vec cannot fail");
 }
 
 #[cfg(test)]

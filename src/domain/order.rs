@@ -61,6 +61,9 @@ pub struct NewOrder {
 }
 
 impl NewOrder {
+    /// The fields of its JSON object.
+    pub const FIELDS: [&str; 1] = ["petId"];
+
     pub const fn with_id(self, id: i64) -> Order {
         let Self { account, pet_id, now } = self;
         Order { id, pet_id, account, status: Placed, created_at: now, updated_at: now }
@@ -103,6 +106,30 @@ impl Order {
     pub fn after(self, transition: Transition, now: Timestamp) -> Option<Self> {
         transition.apply(self.status).map(|status| Self { status, updated_at: self.updated_at.max(now), ..self })
     }
+
+    pub fn to_json(&self) -> Vec<u8> {
+        let mut json = Vec::with_capacity(160);
+        self.write_json(&mut json);
+        json
+    }
+
+    /// Appends the JSON object of the API.
+    pub fn write_json(&self, out: &mut Vec<u8>) {
+        let mut digits = itoa::Buffer::new();
+        out.extend_from_slice(b"{\"id\":");
+        out.extend_from_slice(digits.format(self.id).as_bytes());
+        out.extend_from_slice(b",\"petId\":");
+        out.extend_from_slice(digits.format(self.pet_id).as_bytes());
+        out.extend_from_slice(b",\"accountId\":");
+        out.extend_from_slice(digits.format(self.account.0).as_bytes());
+        out.extend_from_slice(b",\"status\":\"");
+        out.extend_from_slice(self.status.as_str().as_bytes());
+        out.extend_from_slice(b"\",\"createdAt\":\"");
+        self.created_at.write(out);
+        out.extend_from_slice(b"\",\"updatedAt\":\"");
+        self.updated_at.write(out);
+        out.extend_from_slice(b"\"}");
+    }
 }
 
 /// Why an order was not placed.
@@ -127,6 +154,8 @@ pub type OrderQuery = PageQuery<OrderStatus>;
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -145,6 +174,17 @@ mod tests {
         ];
         assert_eq!(moves, expected);
         assert_eq!(Placed.pet(), PetStatus::Pending);
+    }
+
+    #[test]
+    fn order_is_written_as_documented() {
+        let now = Timestamp::from_milliseconds(1_795_167_000_123);
+        let order = NewOrder { account: AccountId(1), pet_id: 31, now }.with_id(7);
+        let approved = order.after(Approve, now.plus(Duration::from_secs(1))).unwrap();
+        assert_eq!(
+            String::from_utf8(approved.to_json()).unwrap(),
+            r#"{"id":7,"petId":31,"accountId":1,"status":"approved","createdAt":"2026-11-20T09:30:00.123Z","updatedAt":"2026-11-20T09:30:01.123Z"}"#
+        );
     }
 
     #[test]

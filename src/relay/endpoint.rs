@@ -12,7 +12,6 @@ use tokio::sync::OnceCell;
 use super::RelayUrl;
 use super::deliveries::{Failure, Receiver};
 use super::secrets::Secrets;
-use crate::domain::json::message_json;
 use crate::domain::{Message, Timestamp};
 use crate::net::http_client::{Client, Response};
 use crate::net::tls;
@@ -102,7 +101,7 @@ fn body(message: &Message) -> Bytes {
     let mut body = b"{\"type\":\"message.created\",\"timestamp\":\"".to_vec();
     message.created_at.write(&mut body);
     body.extend_from_slice(b"\",\"data\":");
-    body.extend(message_json(message));
+    body.extend(message.to_json());
     body.push(b'}');
     body.into()
 }

@@ -4,13 +4,12 @@ use axum::http::StatusCode;
 
 use crate::api::call::Call;
 use crate::api::error::ApiError;
-use crate::api::input::fields::{Fields, MESSAGE};
+use crate::api::input::fields::Fields;
 use crate::api::input::idempotency;
 use crate::api::input::pagination::{self, Items, Page};
 use crate::api::input::query_and_body;
 use crate::api::operations::Operation;
 use crate::api::response::Response;
-use crate::domain::json::{message_json, write_message};
 use crate::domain::{Direction, Invalid, Message, MessageId, MessageText};
 use crate::store::StoredResponse;
 
@@ -27,7 +26,7 @@ pub async fn send(call: &Call<'_>) -> Result<Response, ApiError> {
 
 /// The 202 response for `message`.
 fn accepted(message: &Message) -> StoredResponse {
-    StoredResponse::json(StatusCode::ACCEPTED.as_u16(), message_json(message))
+    StoredResponse::json(StatusCode::ACCEPTED.as_u16(), message.to_json())
 }
 
 /// Handles `listMessages`.
@@ -37,7 +36,7 @@ pub async fn list(call: &Call<'_>) -> Result<Response, ApiError> {
     let (messages, more) = call.api.store.list_messages_of(call.account, Direction::Ascending, after, limit).await?;
     let (mut items, mut last) = (Items::new(), None);
     for (message, sent_at) in messages {
-        write_message(&message, sent_at, items.add());
+        message.write_json(sent_at, items.add());
         last = Some(message.id);
     }
     let next = |last| pagination::next(&call.api.addresses, Operation::ListMessages, limit, "", last);
@@ -51,5 +50,5 @@ fn parse_cursor(text: &str) -> Result<MessageId, ApiError> {
 }
 
 pub fn parse_message(text: &str) -> Result<MessageText, ApiError> {
-    Fields::parse(text, MESSAGE)?.required_string("message", |text| MessageText::parse(text.into_owned()))
+    Fields::parse(text, Message::FIELDS)?.required_string("message", |text| MessageText::parse(text.into_owned()))
 }

@@ -10,14 +10,13 @@ use crate::api::call::Call;
 use crate::api::caller;
 use crate::api::client::address::{Peer, client_address};
 use crate::api::error::{ApiError, Code};
-use crate::api::input::fields::{Fields, NEW_ORDER};
+use crate::api::input::fields::Fields;
 use crate::api::input::idempotency;
 use crate::api::input::pagination::{self, Items, Page};
 use crate::api::input::query_and_body;
 use crate::api::operations::Operation;
 use crate::api::response::{self, Response};
 use crate::api::state::Api;
-use crate::domain::json::{order_json, write_order};
 use crate::domain::order::{PlaceOrderError, TransitionError};
 use crate::domain::{
     AccountId, Actor, NewOrder, Order, OrderClerk, OrderQuery, OrderStatus, OrderTransition, Role, Transition,
@@ -51,7 +50,7 @@ async fn read_page(
 ) -> Result<Page, ApiError> {
     let (mut items, mut last) = (Items::new(), None);
     let mut each = |order: Order| {
-        write_order(&order, items.add());
+        order.write_json(items.add());
         last = Some(order.id);
     };
     let more = api.store.list_orders(customer, query, &mut each).await?;
@@ -63,7 +62,7 @@ async fn read_page(
 
 /// Handles `placeOrder`.
 pub async fn place(call: &Call<'_>) -> Result<Response, ApiError> {
-    let fields = Fields::parse(&call.body, NEW_ORDER)?;
+    let fields = Fields::parse(&call.body, NewOrder::FIELDS)?;
     let pet_id = fields.required_integer("petId")?;
     let order = NewOrder { account: call.account, pet_id, now: call.api.clock.now() };
     let addresses = Arc::clone(&call.api.addresses);
@@ -75,7 +74,7 @@ pub async fn place(call: &Call<'_>) -> Result<Response, ApiError> {
 /// The 201 response for a placed order.
 fn placed(addresses: &Addresses, order: &Order) -> StoredResponse {
     let location = [addresses.base_url.as_reference(), ORDERS, itoa::Buffer::new().format(order.id)].concat();
-    StoredResponse { status: StatusCode::CREATED.as_u16(), location: Some(location), body: order_json(order) }
+    StoredResponse { status: StatusCode::CREATED.as_u16(), location: Some(location), body: order.to_json() }
 }
 
 /// Handles `getOrder`.
@@ -85,7 +84,7 @@ pub async fn get(call: &Call<'_>) -> Result<Response, ApiError> {
         Some(id) => call.api.store.find_order(call.customer(), id).await?,
         None => None,
     };
-    Ok(response::json(StatusCode::OK, order_json(&order.ok_or_else(order_not_found)?)))
+    Ok(response::json(StatusCode::OK, order.ok_or_else(order_not_found)?.to_json()))
 }
 
 impl From<PlaceOrderError> for ApiError {
@@ -128,7 +127,7 @@ async fn actor(call: &Call<'_>, peer: &Peer) -> Result<Actor, ApiError> {
 
 /// The 200 response for an order after its transition.
 fn changed(order: &Order) -> StoredResponse {
-    StoredResponse::json(StatusCode::OK.as_u16(), order_json(order))
+    StoredResponse::json(StatusCode::OK.as_u16(), order.to_json())
 }
 
 impl From<TransitionError> for ApiError {

@@ -12,11 +12,6 @@ use crate::domain::Invalid;
 /// 2^53. Up to here, JSON parsers that use doubles read every whole number exactly.
 const EXACT: i128 = 1 << 53;
 
-/// The fields of the bodies of operations.
-pub const NEW_PET: [&str; 3] = ["name", "categoryId", "status"];
-pub const NEW_ORDER: [&str; 1] = ["petId"];
-pub const MESSAGE: [&str; 1] = ["message"];
-
 /// The fields of an operation's body, as JSON text.
 ///
 /// The whole body is checked to be JSON before any field is parsed. Unknown fields may have any value, at any depth.

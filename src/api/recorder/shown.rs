@@ -8,8 +8,8 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::{RawValue, Value};
 
 use super::body::ReadBody;
-use crate::api::input::fields::{MESSAGE, NEW_ORDER, NEW_PET};
 use crate::api::operations::Operation;
+use crate::domain::{Message, NewOrder, NewPet};
 use crate::redaction::HIDDEN;
 
 /// The beginning of the text that replaces a body that is not a JSON object.
@@ -57,9 +57,9 @@ pub fn body(ReadBody { bytes, is_complete }: ReadBody<'_>, operation: Option<Ope
         return String::new();
     }
     let fields: &[&str] = match operation {
-        Some(Operation::CreatePet) => &NEW_PET,
-        Some(Operation::PlaceOrder) => &NEW_ORDER,
-        Some(Operation::SendMessage) => &MESSAGE,
+        Some(Operation::CreatePet) => &NewPet::FIELDS,
+        Some(Operation::PlaceOrder) => &NewOrder::FIELDS,
+        Some(Operation::SendMessage) => &Message::FIELDS,
         _ => &[],
     };
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);

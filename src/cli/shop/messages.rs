@@ -10,7 +10,6 @@ use crate::cli::terminal::progress::counted;
 use crate::cli::terminal::table::{Listed, or_dash, print_list, strip_bidi};
 use crate::cli::{Create, Failure, Outcome, actor, with_store};
 use crate::config::{Common, one_of};
-use crate::domain::json::write_message;
 use crate::domain::{Email, Invalid, MessageId, MessageQuery, MessageRecord, MessageState};
 use crate::store::Store;
 
@@ -191,7 +190,7 @@ impl Listed for MessageRecord {
     /// The fields of the API, the account and the time of delivery.
     fn json(&self) -> Value {
         let mut object = Vec::new();
-        write_message(&self.message, self.sent_at, &mut object);
+        self.message.write_json(self.sent_at, &mut object);
         let mut object: Value = serde_json::from_slice(&object).expect("a message is JSON");
         object["account"] = self.account.as_str().into();
         object["sentAt"] = json!(self.sent_at);

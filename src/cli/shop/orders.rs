@@ -12,7 +12,6 @@ use crate::cli::terminal::progress::counted;
 use crate::cli::terminal::table::{Listed, PrintedList, strip_bidi};
 use crate::cli::{Create, Failure, Outcome, actor, tell, with_store};
 use crate::config::{Common, one_of};
-use crate::domain::json::order_json;
 use crate::domain::order::TransitionError;
 use crate::domain::time::duration;
 use crate::domain::{
@@ -163,7 +162,7 @@ impl Listed for (Order, String) {
     /// The fields of the API, and the customer's address.
     fn json(&self) -> Value {
         let (order, email) = self;
-        let mut object: Value = serde_json::from_slice(&order_json(order)).expect("an order is JSON");
+        let mut object: Value = serde_json::from_slice(&order.to_json()).expect("an order is JSON");
         object["account"] = email.as_str().into();
         object
     }

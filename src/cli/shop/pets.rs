@@ -12,7 +12,6 @@ use crate::cli::terminal::progress::counted;
 use crate::cli::{Create, Failure, Outcome, tell, with_store};
 use crate::config::Common;
 use crate::domain::Pet;
-use crate::domain::json::write_pet;
 
 subcommands! {
     pub enum Pets {
@@ -92,7 +91,7 @@ impl Export {
                 let mut line = Vec::with_capacity(128);
                 let mut write = |pet: Pet<'_>| {
                     line.clear();
-                    write_pet(&pet, &mut line);
+                    pet.write_json(&mut line);
                     line.push(b'\n');
                     progress.inc(1);
                     out.write_all(&line)

@@ -11,7 +11,6 @@ use http::{HeaderMap, HeaderValue, Method, Uri};
 use petstore::api::{BaseUrl, Listener, Network};
 use petstore::api::{Prefer, Target, parse_message, parse_new_pet, parse_pet_query};
 use petstore::config::{File, ServiceSettings};
-use petstore::domain::json::pet_json;
 use petstore::domain::{ApiKey, Deployment, IdempotencyKey, MessageId, MessageText};
 use petstore::store::postgres::DatabaseUrl;
 
@@ -37,7 +36,7 @@ fn body(bytes: &[u8]) -> bool {
         let characters = pet.name.as_str().chars().count();
         assert!((1..=255).contains(&characters) && !pet.name.as_str().chars().any(char::is_control));
         // The JSON of an accepted animal parses to the same animal.
-        let shown = String::from_utf8(pet_json(&pet.clone().with_id(1))).unwrap();
+        let shown = String::from_utf8(pet.clone().with_id(1).to_json()).unwrap();
         assert_eq!(parse_new_pet(&shown).unwrap(), pet);
     });
     let message = parse_message(text).map(|message| {
