@@ -11,6 +11,24 @@ use crate::BUILD;
 pub const INSERT_RECORD: &str =
     "INSERT INTO meta (key, value) VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET value = excluded.value";
 
+/// Makes the list of each database, oldest first. A file of SQL is named `V`, four digits, `__` and the migration's name.
+macro_rules! migrations {
+    ($($version:literal $file:literal)*) => {
+        pub const SQLITE: &[Migration] = &[$(migrations!("sqlite/", $version, $file)),*];
+        pub const POSTGRES: &[Migration] = &[$(migrations!("postgres/", $version, $file)),*];
+    };
+    ($folder:literal, $version:literal, $file:literal) => {
+        Migration::new($version, $file.split_at(7).1, include_str!(concat!("../../migrations/", $folder, $file, ".sql")))
+    };
+}
+
+migrations! {
+    1 "V0001__store"
+    2 "V0002__store_id"
+    3 "V0003__messages_in_turn"
+    4 "V0004__address_forms"
+}
+
 /// The migration that also rewrites addresses, because SQLite cannot.
 pub const ADDRESS_FORMS: i32 = 4;
 
@@ -176,8 +194,12 @@ mod tests {
         let landed = [
             ("sqlite/V0001__store", "4950cc4f"),
             ("sqlite/V0002__store_id", "a4c483d4"),
+            ("sqlite/V0003__messages_in_turn", "e5114237"),
+            ("sqlite/V0004__address_forms", "9a378179"),
             ("postgres/V0001__store", "2ac99cb4"),
             ("postgres/V0002__store_id", "135ec221"),
+            ("postgres/V0003__messages_in_turn", "c3bde041"),
+            ("postgres/V0004__address_forms", "ab617217"),
         ];
         for (name, checksum) in landed {
             let sql = std::fs::read(format!("{}/migrations/{name}.sql", env!("CARGO_MANIFEST_DIR"))).unwrap();
@@ -188,10 +210,7 @@ mod tests {
     /// Every file of a folder is among the migrations, in its place.
     #[test]
     fn every_migration_file_is_embedded() {
-        for (folder, known) in [
-            ("sqlite", crate::store::sqlite::migrations::MIGRATIONS),
-            ("postgres", crate::store::postgres::migrations::MIGRATIONS),
-        ] {
+        for (folder, known) in [("sqlite", SQLITE), ("postgres", POSTGRES)] {
             let folder = format!("{}/migrations/{folder}", env!("CARGO_MANIFEST_DIR"));
             let files = std::fs::read_dir(&folder).unwrap().map(|file| file.unwrap().path());
             let mut files: Vec<_> = files.map(|file| (file.clone(), std::fs::read_to_string(file).unwrap())).collect();

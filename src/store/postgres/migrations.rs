@@ -11,15 +11,10 @@ use tokio_postgres::{Client, Error, Row, Transaction};
 
 use super::connect::error::describe;
 use crate::domain::{Deployment, Email};
-use crate::store::migrations::{self, ADDRESS_FORMS, Applied, INSERT_RECORD, Migration, MigrationStatus};
+use crate::store::migrations::{
+    self, ADDRESS_FORMS, Applied, INSERT_RECORD, Migration, MigrationStatus, POSTGRES as MIGRATIONS,
+};
 use crate::store::{Result, StoreError, deployment};
-
-pub const MIGRATIONS: &[Migration] = &[
-    Migration::new(1, "store", include_str!("../../../migrations/postgres/V0001__store.sql")),
-    Migration::new(2, "store_id", include_str!("../../../migrations/postgres/V0002__store_id.sql")),
-    Migration::new(3, "messages_in_turn", include_str!("../../../migrations/postgres/V0003__messages_in_turn.sql")),
-    Migration::new(4, "address_forms", include_str!("../../../migrations/postgres/V0004__address_forms.sql")),
-];
 
 const READ_HISTORY: &str = "SELECT version, name, (SELECT value FROM meta WHERE key = 'V' || version)
     FROM schema_history ORDER BY version";

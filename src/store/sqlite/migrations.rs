@@ -5,15 +5,10 @@ use rusqlite::Connection;
 use super::rows;
 use crate::domain::{Deployment, Email};
 use crate::store::messages;
-use crate::store::migrations::{self, ADDRESS_FORMS, Applied, INSERT_RECORD, Migration, MigrationStatus};
+use crate::store::migrations::{
+    self, ADDRESS_FORMS, Applied, INSERT_RECORD, Migration, MigrationStatus, SQLITE as MIGRATIONS,
+};
 use crate::store::{Result, StoreError, deployment};
-
-pub const MIGRATIONS: &[Migration] = &[
-    Migration::new(1, "store", include_str!("../../../migrations/sqlite/V0001__store.sql")),
-    Migration::new(2, "store_id", include_str!("../../../migrations/sqlite/V0002__store_id.sql")),
-    Migration::new(3, "messages_in_turn", include_str!("../../../migrations/sqlite/V0003__messages_in_turn.sql")),
-    Migration::new(4, "address_forms", include_str!("../../../migrations/sqlite/V0004__address_forms.sql")),
-];
 
 const READ_HISTORY: &str = "SELECT version, name FROM schema_history ORDER BY version";
 
