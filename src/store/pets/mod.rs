@@ -4,15 +4,24 @@ use super::export::{Exported, PetSink};
 use super::{Outcome, PetSource, Result, Store, WriteKey};
 use crate::domain::{NewPet, Pet, PetQuery, StatusCounts};
 
+/// The columns beside `id`, the first. A query may have `$status` instead of the column.
+macro_rules! columns {
+    () => {
+        columns!("status")
+    };
+    ($status:literal) => {
+        concat!("name, category_id, ", $status)
+    };
+}
+
 /// A query for animals.
 macro_rules! select {
     ($clauses:literal) => {
-        concat!("SELECT id, name, category_id, status FROM pets ", $clauses)
+        concat!("SELECT id, ", columns!(), " FROM pets ", $clauses)
     };
 }
 
 pub(super) mod postgres;
-pub(super) mod postgres_added;
 pub(super) mod sqlite;
 
 pub(super) const LIST: &str = select!("WHERE id > $1 ORDER BY id LIMIT $2");

@@ -5,33 +5,53 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use tokio_postgres::{Error, Row};
+use tokio_postgres::{Client, Error, Row};
 
-use super::postgres_added::{self, arrays};
 use crate::domain::{NewPet, Pet, PetQuery, PetStatus, StatusCounts};
 use crate::store::export::{self, Exported, PetSink};
 use crate::store::pets::LIST;
 use crate::store::postgres::batch::reads::{Pending, Read};
 use crate::store::postgres::batch::write::{Write, WriteResult};
 use crate::store::postgres::connect::connection::PreparedConnection;
+use crate::store::postgres::connect::error::{describe, ends_connection, within};
 use crate::store::postgres::database::{PetId, Postgres};
 use crate::store::postgres::readers::Readers;
-use crate::store::postgres::rows::{long_query, page};
-use crate::store::{Outcome, PetSource, Result, WriteKey};
+use crate::store::postgres::rows::{LONG, long_query, page};
+use crate::store::{Outcome, PetSource, Result, StoreError, WriteKey};
+
+macro_rules! insert {
+    ($source:literal) => {
+        concat!("INSERT INTO pets (", columns!(), ") SELECT ", columns!(), " FROM ", $source)
+    };
+}
 
 /// Inserts animals and returns their ids, in the order of the arrays. PostgreSQL assigns the ids row by row after
 /// `ORDER BY`, and `RETURNING` keeps that order.
 ///
 /// `turn` makes ids visible in increasing order, across connections and processes. The statement takes the table's
 /// advisory lock before its first id, and PostgreSQL releases the lock after the commit is visible.
-const INSERT: &str = "WITH turn AS MATERIALIZED (SELECT pg_advisory_xact_lock('pets'::regclass::int, 0))
-    INSERT INTO pets (name, category_id, status)
-    SELECT name, category_id, status FROM turn, unnest($1::text[], $2::bigint[], $3::smallint[])
-        WITH ORDINALITY AS given (name, category_id, status, position)
-    ORDER BY position RETURNING id";
+const INSERT: &str = concat!(
+    "WITH turn AS MATERIALIZED (SELECT pg_advisory_xact_lock('pets'::regclass::int, 0)) ",
+    insert!("turn, unnest($1::text[], $2::bigint[], $3::smallint[]) WITH ORDINALITY AS given ("),
+    columns!(),
+    ", position) ORDER BY position RETURNING id"
+);
 
 /// Takes the lock of [`INSERT`] before the first id.
 const TURN: &str = "SELECT pg_advisory_xact_lock('pets'::regclass::int, 0)";
+
+/// Begins a transaction, and creates a temporary table of animals to add. An import or a reset fills it first, and so keeps
+/// its locks only while the server copies the rows. The first columns are those of [`arrays`], in their order.
+const BEGIN_ADDED: &str = "BEGIN; CREATE TEMPORARY TABLE added_pets (name text, category_id bigint, status smallint,
+    position bigint, id bigint GENERATED ALWAYS AS IDENTITY) ON COMMIT DROP";
+
+const FILL_ADDED: &str = "INSERT INTO pg_temp.added_pets
+    SELECT * FROM unnest($1::text[], $2::bigint[], $3::smallint[]) WITH ORDINALITY ORDER BY ordinality";
+
+pub const INSERT_ADDED: &str = insert!("pg_temp.added_pets ORDER BY id");
+
+/// Number of animals that one statement adds to the temporary table.
+const CHUNK: usize = 1_000;
 
 /// Pages after several ids, each with its limit. Every row ends with the place of its page in the arrays.
 ///
@@ -84,11 +104,11 @@ impl Postgres {
     pub async fn import_pets(&self, source: PetSource) -> Result<u64> {
         let connection = self.connect().await?;
         let (client, warnings) = (&connection.client, connection.warnings());
-        let added = postgres_added::begin(client, source).await?;
+        let added = begin_added(client, source).await?;
         let in_doubt = "the animals may have been added, count them";
         // Sent at once, so that a process that hangs does not keep the lock.
-        let insert = format!("{TURN}; {}; COMMIT", postgres_added::INSERT);
-        client.batch_execute(&insert).await.map_err(|error| postgres_added::failed(error, in_doubt))?;
+        let insert = format!("{TURN}; {INSERT_ADDED}; COMMIT");
+        client.batch_execute(&insert).await.map_err(|error| failed(error, in_doubt))?;
         connection.not_warned_since(warnings)?;
         Ok(added)
     }
@@ -109,6 +129,35 @@ impl Postgres {
             *counts.of(row.try_get(0)?) = row.try_get::<_, i64>(1)?.unsigned_abs();
         }
         Ok(counts)
+    }
+}
+
+/// Begins a transaction, and creates and fills the table of [`INSERT_ADDED`] in it. Returns the number of animals.
+pub async fn begin_added(client: &Client, source: PetSource) -> Result<u64> {
+    within(LONG, client.batch_execute(BEGIN_ADDED)).await?;
+    let fill = within(LONG, client.prepare(FILL_ADDED)).await?;
+    let (mut source, mut count) = (source.fuse(), 0);
+    loop {
+        let chunk: Vec<_> =
+            source.by_ref().take(CHUNK).collect::<std::result::Result<_, _>>().map_err(StoreError::Refused)?;
+        if chunk.is_empty() {
+            return Ok(count);
+        }
+        let (names, categories, statuses) = arrays(&chunk);
+        count += within(LONG, client.execute(&fill, &[&names, &categories, &statuses])).await?;
+    }
+}
+
+/// Returns the parameters of a statement that inserts animals from arrays.
+fn arrays(pets: &[NewPet]) -> (Vec<&str>, Vec<i64>, Vec<i16>) {
+    pets.iter().map(|pet| (pet.name.as_str(), pet.category_id, pet.status.code())).collect()
+}
+
+/// The error of statements that end with a commit. Names `in_doubt` if they may have been committed.
+pub fn failed(error: Error, in_doubt: &str) -> StoreError {
+    match ends_connection(&error) {
+        true => StoreError::Unavailable(format!("{}: {in_doubt} before you retry", describe(&error))),
+        false => error.into(),
     }
 }
 

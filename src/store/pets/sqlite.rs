@@ -12,10 +12,16 @@ use crate::store::sqlite::write::new_row::NewRow;
 use crate::store::sqlite::{Sqlite, rows};
 use crate::store::{Outcome, PetSource, Result, StoreError, WriteKey};
 
-const INSERT: &str = "INSERT INTO pets (name, category_id, status) VALUES (?, ?, ?)";
+macro_rules! insert {
+    ($rows:literal) => {
+        concat!("INSERT INTO pets (", columns!(), ") VALUES ", $rows)
+    };
+}
 
-const INSERT_SEVERAL: &str = "INSERT INTO pets (name, category_id, status) VALUES
-    (?, ?, ?), (?, ?, ?), (?, ?, ?), (?, ?, ?), (?, ?, ?), (?, ?, ?), (?, ?, ?), (?, ?, ?)";
+const INSERT: &str = insert!("(?, ?, ?)");
+
+const INSERT_SEVERAL: &str =
+    insert!("(?, ?, ?), (?, ?, ?), (?, ?, ?), (?, ?, ?), (?, ?, ?), (?, ?, ?), (?, ?, ?), (?, ?, ?)");
 
 const FIND: &str = select!("WHERE id = ?1");
 
@@ -27,10 +33,7 @@ macro_rules! list_by_status {
         [list_by_status!($status, "id > ?1 ORDER BY id"), list_by_status!($status, "id < ?1 ORDER BY id DESC")]
     };
     ($status:literal, $page:literal) => {
-        concat!(
-            "SELECT id, name, category_id, ", $status, " FROM pets WHERE status = ", $status, " AND ", $page,
-            " LIMIT ?2"
-        )
+        concat!("SELECT id, ", columns!($status), " FROM pets WHERE status = ", $status, " AND ", $page, " LIMIT ?2")
     };
 }
 
@@ -89,7 +92,7 @@ impl Sqlite {
 }
 
 impl NewRow for NewPet {
-    const INSERT: Insert = Insert { one: INSERT, several: INSERT_SEVERAL, columns: 3 };
+    const INSERT: Insert = Insert { one: INSERT, several: INSERT_SEVERAL, columns: Self::FIELDS.len() };
     const EFFECT: Effect = Effect::AddsPets;
     type Added = Pet<'static>;
 

@@ -8,8 +8,7 @@ use tokio_postgres::{Client, Error};
 
 use crate::domain::{Action, Actor};
 use crate::store::audit;
-use crate::store::pets;
-use crate::store::pets::postgres_added::INSERT as INSERT_ADDED;
+use crate::store::pets::postgres::{self as pets, INSERT_ADDED};
 use crate::store::postgres::database::Postgres;
 use crate::store::postgres::rows;
 use crate::store::reset::{COUNT, Contents};
@@ -64,7 +63,7 @@ impl Postgres {
         self.require_owner().await?;
         let connection = self.connect().await?;
         let (client, warnings) = (&connection.client, connection.warnings());
-        let added = pets::postgres_added::begin(client, animals).await?;
+        let added = pets::begin_added(client, animals).await?;
         audit::postgres::record(client, &actor, Action::ResetStore, self.deployment().as_str()).await?;
         replace_and_commit(client, is_interrupted).await?;
         connection.not_warned_since(warnings)?;
@@ -100,7 +99,7 @@ async fn replace_and_commit(client: &Client, is_interrupted: fn() -> bool) -> Re
             Err(error) if is_in_use(&error) => return Err(StoreError::Unavailable(IN_USE.into())),
             done => {
                 let in_doubt = "the store may have been reset, look at it";
-                return done.map_err(|error| pets::postgres_added::failed(error, in_doubt));
+                return done.map_err(|error| pets::failed(error, in_doubt));
             }
         }
     }
