@@ -1,7 +1,7 @@
 //! Storage in SQLite or PostgreSQL. A method of [`Store`] is one operation and its own transaction. Connections and
 //! transactions stay inside this module.
 //!
-//! Each resource has a folder here: `mod.rs` dispatches and has the statements and constructors that both databases share;
+//! Each resource has a folder here: `mod.rs` lists the methods and has the statements that both databases share;
 //! `sqlite.rs` and `postgres.rs` have the methods of the same names. The folders `sqlite` and `postgres` have what is the
 //! same for all.
 //!
@@ -13,6 +13,36 @@ macro_rules! dispatch {
         match $store {
             Self::Sqlite($db) => $call,
             Self::Postgres($db) => $call,
+        }
+    };
+}
+
+/// Declares methods of [`Store`] that both databases have. The futures of PostgreSQL are boxed, so that those of SQLite stay
+/// small.
+macro_rules! methods {
+    ($($(#[$documentation:meta])* async fn $name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)+) => {
+        impl Store {
+            $(
+                $(#[$documentation])*
+                pub async fn $name(&self, $($argument: $type),*) $(-> $result)? {
+                    match self {
+                        Self::Sqlite(db) => db.$name($($argument),*).await,
+                        Self::Postgres(db) => Box::pin(db.$name($($argument),*)).await,
+                    }
+                }
+            )+
+        }
+    };
+}
+
+/// Reads a type from a row whose columns are these fields, in this order.
+macro_rules! from_row {
+    ($type:ident { $($field:ident),+ }) => {
+        impl crate::store::row::FromRow for $type {
+            fn from_row<R: crate::store::row::Row>(row: &R) -> std::result::Result<Self, R::Error> {
+                let mut columns = 0..;
+                Ok(Self { $($field: row.column(columns.next().expect("the range has no end"))?),+ })
+            }
         }
     };
 }
@@ -72,7 +102,6 @@ pub struct RelayLease {
     postgres: postgres::RelayLease,
 }
 
-/// The hot path boxes the futures of PostgreSQL, so that those of SQLite stay small.
 #[derive(Debug)]
 pub enum Store {
     Sqlite(Sqlite),
@@ -102,11 +131,6 @@ impl Store {
             Self::Sqlite(_) => format!("SQLite {}", rusqlite::version()),
             Self::Postgres(db) => format!("PostgreSQL {}", db.server_version()),
         }
-    }
-
-    /// Deletes at most `limit` of the responses that have expired by `now`, oldest first. Returns the number deleted.
-    pub async fn delete_expired_responses(&self, now: Timestamp, limit: u32) -> Result<u64> {
-        dispatch!(self, db => db.delete_expired_responses(now, limit).await)
     }
 
     /// Returns the current version. `None` on PostgreSQL, where it would take a query.
@@ -150,15 +174,18 @@ impl Store {
         self.sqlite().map(Sqlite::backups)
     }
 
-    /// Commits the queued writes and closes the database. Later calls fail with [`StoreError::Unavailable`].
-    pub async fn close(&self) {
-        dispatch!(self, db => db.close().await);
-    }
-
     const fn sqlite(&self) -> Option<&Sqlite> {
         match self {
             Self::Sqlite(db) => Some(db),
             Self::Postgres(_) => None,
         }
     }
+}
+
+methods! {
+    /// Deletes at most `limit` of the responses that have expired by `now`, oldest first. Returns the number deleted.
+    async fn delete_expired_responses(now: Timestamp, limit: u32) -> Result<u64>;
+
+    /// Commits the queued writes and closes the database. Later calls fail with [`StoreError::Unavailable`].
+    async fn close();
 }

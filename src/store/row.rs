@@ -8,7 +8,9 @@ use std::error::Error;
 use rusqlite::types::{FromSqlError, FromSqlResult, ValueRef};
 use tokio_postgres::types::{Type, accepts};
 
-use crate::domain::{Email, Invalid, MessageId, MessageText, OrderStatus, PetStatus, Role, Timestamp};
+use crate::domain::{
+    AccountId, Email, Invalid, KeyId, MessageId, MessageText, OrderStatus, PetStatus, Role, Timestamp,
+};
 
 /// A row of SQLite or PostgreSQL.
 pub trait Row {
@@ -18,8 +20,8 @@ pub trait Row {
     fn column<T: Column>(&self, index: usize) -> Result<T, Self::Error>;
 }
 
-/// A result with a row. The statements of both databases return its columns in the same order. Animals have no such
-/// constructor, because they borrow their names from the row.
+/// A result with a row. The statements of both databases return its columns in the same order. Most are declared
+/// with `from_row!`. Animals have none, because they borrow their names from the row.
 pub trait FromRow: Sized {
     fn from_row<R: Row>(row: &R) -> Result<Self, R::Error>;
 }
@@ -65,6 +67,8 @@ macro_rules! column {
     };
 }
 
+column!(AccountId, INT8, i64, |id| Ok::<_, Invalid>(Self(id)));
+column!(KeyId, INT8, i64, |id| Ok::<_, Invalid>(Self(id)));
 column!(Timestamp, INT8, i64, |time| Ok::<_, Invalid>(Self::from_milliseconds(time)));
 column!(PetStatus, INT2, i16, Self::from_code);
 column!(Role, INT2, i16, Self::from_code);

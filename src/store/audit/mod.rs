@@ -3,7 +3,6 @@
 
 use std::path::Path;
 
-use super::row::{FromRow, Row};
 use super::{Result, Store};
 use crate::domain::{Action, Actor, AuditEntry, AuditQuery, Timestamp};
 
@@ -44,33 +43,17 @@ impl<'a> Values<'a> {
     }
 }
 
-impl FromRow for AuditEntry {
-    fn from_row<R: Row>(row: &R) -> std::result::Result<Self, R::Error> {
-        Ok(Self {
-            id: row.column(0)?,
-            at: row.column(1)?,
-            action: row.column(2)?,
-            actor: row.column(3)?,
-            subject: row.column(4)?,
-            client_address: row.column(5)?,
-            request_id: row.column(6)?,
-        })
-    }
-}
+from_row!(AuditEntry { id, at, action, actor, subject, client_address, request_id });
 
 /// Names a file or folder. Control characters would change the output of a terminal.
 pub fn of_path(path: &Path) -> String {
     path.display().to_string().replace(char::is_control, "\u{fffd}")
 }
 
-impl Store {
+methods! {
     /// Returns a page of the audit, in the direction of the query, and whether more follow.
-    pub async fn list_audit(&self, query: &AuditQuery) -> Result<(Vec<AuditEntry>, bool)> {
-        dispatch!(self, db => db.list_audit(query).await)
-    }
+    async fn list_audit(query: &AuditQuery) -> Result<(Vec<AuditEntry>, bool)>;
 
     /// Deletes at most `limit` of the rows that are older than `before`, oldest first. Returns the number deleted.
-    pub async fn delete_old_audit(&self, before: Timestamp, limit: u32) -> Result<u64> {
-        dispatch!(self, db => db.delete_old_audit(before, limit).await)
-    }
+    async fn delete_old_audit(before: Timestamp, limit: u32) -> Result<u64>;
 }

@@ -45,16 +45,7 @@ pub(super) fn page<E>(
     Ok((page, false))
 }
 
-impl FromRow for Message {
-    fn from_row<R: Row>(row: &R) -> std::result::Result<Self, R::Error> {
-        Ok(Self {
-            id: row.column(0)?,
-            account: AccountId(row.column(1)?),
-            text: row.column(2)?,
-            created_at: row.column(3)?,
-        })
-    }
-}
+from_row!(Message { id, account, text, created_at });
 
 impl FromRow for TrackedMessage {
     fn from_row<R: Row>(row: &R) -> std::result::Result<Self, R::Error> {
@@ -68,30 +59,49 @@ impl FromRow for MessageRecord {
     }
 }
 
-impl Store {
+methods! {
     /// Queues a message; durable once this returns.
-    pub async fn create_message(&self, message: Message, key: Option<WriteKey<Message>>) -> Result<Outcome<Message>> {
-        match self {
-            Self::Sqlite(db) => db.create_message(message, key).await,
-            Self::Postgres(db) => Box::pin(db.create_message(message, key)).await,
-        }
-    }
+    async fn create_message(message: Message, key: Option<WriteKey<Message>>) -> Result<Outcome<Message>>;
 
     /// Returns at most `limit` of an account's messages that follow `after` in the direction of their ids, and whether more
     /// follow. Each message has the time at which it was acknowledged, or `None` while it is queued.
     ///
     /// An id begins with the time at which a process received the message. Messages sent at the same time may become visible
     /// in another order. The difference is at most the duration of a write plus the difference of the processes' clocks.
-    pub async fn list_messages_of(
-        &self,
-        account: AccountId,
-        direction: Direction,
-        after: Option<MessageId>,
-        limit: PageLimit,
-    ) -> Result<(Vec<TrackedMessage>, bool)> {
-        dispatch!(self, db => db.list_messages_of(account, direction, after, limit).await)
-    }
+    async fn list_messages_of(account: AccountId, direction: Direction, after: Option<MessageId>, limit: PageLimit)
+        -> Result<(Vec<TrackedMessage>, bool)>;
 
+    /// Returns at most `limit` messages after `after` that are not acknowledged, in order of their accounts and ids.
+    /// Requires the relay lease.
+    async fn unsent_messages(after: (AccountId, MessageId), limit: u32) -> Result<Vec<Message>>;
+
+    /// Counts the messages that are not acknowledged, up to `up_to`.
+    async fn count_unsent_messages(up_to: u32) -> Result<u64>;
+
+    /// Records that the web server has acknowledged these messages.
+    async fn mark_messages_sent(messages: Vec<(AccountId, MessageId)>, now: Timestamp) -> Result<()>;
+
+    /// Tells the relay to try waiting messages now, or all if `ids` is empty. Returns false, and changes nothing, if one of
+    /// them is not waiting.
+    async fn retry_messages(ids: Vec<MessageId>) -> Result<bool>;
+
+    /// Takes the ids of [`Self::retry_messages`], or `all`, separated by spaces. `None` if there are none.
+    async fn take_retries() -> Result<Option<String>>;
+
+    /// Deletes waiting messages. Returns false, and changes nothing, if one of them is not waiting.
+    async fn discard_messages(ids: Vec<MessageId>, actor: Actor) -> Result<bool>;
+
+    /// Deletes at most `limit` of the messages sent before `before`, oldest first. Returns the number deleted.
+    async fn delete_sent_messages(before: Timestamp, limit: u32) -> Result<u64>;
+
+    /// Passes the messages of the query to `each`, and stops at the first error it returns. No transaction is open
+    /// during the calls.
+    async fn export_messages(query: &MessageQuery, each: MessageSink<'_>) -> Exported;
+
+    async fn count_messages(query: &MessageQuery) -> Result<u64>;
+}
+
+impl Store {
     /// Acquires the relay lease or confirms it. Returns `false` if another process holds it.
     ///
     /// The holder confirms its lease every few seconds. The first call on a database creates an index of the messages.
@@ -100,52 +110,5 @@ impl Store {
             Self::Sqlite(db) => db.hold_relay_lease(&mut lease.sqlite).await,
             Self::Postgres(db) => db.hold_relay_lease(&mut lease.postgres).await,
         }
-    }
-
-    /// Returns at most `limit` messages after `after` that are not acknowledged, in order of their accounts and ids.
-    /// Requires the relay lease.
-    pub async fn unsent_messages(&self, after: (AccountId, MessageId), limit: u32) -> Result<Vec<Message>> {
-        dispatch!(self, db => db.unsent_messages(after, limit).await)
-    }
-
-    /// Counts the messages that are not acknowledged, up to `up_to`.
-    pub async fn count_unsent_messages(&self, up_to: u32) -> Result<u64> {
-        dispatch!(self, db => db.count_unsent_messages(up_to).await)
-    }
-
-    /// Records that the web server has acknowledged these messages.
-    pub async fn mark_messages_sent(&self, messages: Vec<(AccountId, MessageId)>, now: Timestamp) -> Result<()> {
-        dispatch!(self, db => db.mark_messages_sent(messages, now).await)
-    }
-
-    /// Tells the relay to try waiting messages now, or all if `ids` is empty. Returns false, and changes nothing, if one of
-    /// them is not waiting.
-    pub async fn retry_messages(&self, ids: Vec<MessageId>) -> Result<bool> {
-        dispatch!(self, db => db.retry_messages(ids).await)
-    }
-
-    /// Takes the ids of [`Self::retry_messages`], or `all`, separated by spaces. `None` if there are none.
-    pub async fn take_retries(&self) -> Result<Option<String>> {
-        dispatch!(self, db => db.take_retries().await)
-    }
-
-    /// Deletes waiting messages. Returns false, and changes nothing, if one of them is not waiting.
-    pub async fn discard_messages(&self, ids: Vec<MessageId>, actor: Actor) -> Result<bool> {
-        dispatch!(self, db => db.discard_messages(ids, actor).await)
-    }
-
-    /// Deletes at most `limit` of the messages sent before `before`, oldest first. Returns the number deleted.
-    pub async fn delete_sent_messages(&self, before: Timestamp, limit: u32) -> Result<u64> {
-        dispatch!(self, db => db.delete_sent_messages(before, limit).await)
-    }
-
-    /// Passes the messages of the query to `each`, and stops at the first error it returns. No transaction is open
-    /// during the calls.
-    pub async fn export_messages(&self, query: &MessageQuery, each: MessageSink<'_>) -> Exported {
-        dispatch!(self, db => db.export_messages(query, each).await)
-    }
-
-    pub async fn count_messages(&self, query: &MessageQuery) -> Result<u64> {
-        dispatch!(self, db => db.count_messages(query).await)
     }
 }

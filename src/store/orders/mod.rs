@@ -1,6 +1,5 @@
 //! Orders.
 
-use super::row::{FromRow, Row};
 use super::{Outcome, Result, Store, WriteKey};
 use crate::domain::order::{PlaceOrderError, TransitionError};
 use crate::domain::{AccountId, NewOrder, Order, OrderQuery, OrderTransition};
@@ -49,71 +48,26 @@ pub struct OrderNames {
     pub customer: String,
 }
 
-impl FromRow for OrderNames {
-    fn from_row<R: Row>(row: &R) -> std::result::Result<Self, R::Error> {
-        Ok(Self { order: row.column(0)?, pet: row.column(1)?, customer: row.column(2)? })
-    }
-}
+from_row!(OrderNames { order, pet, customer });
 
-impl FromRow for Order {
-    fn from_row<R: Row>(row: &R) -> std::result::Result<Self, R::Error> {
-        Ok(Self {
-            id: row.column(0)?,
-            pet_id: row.column(1)?,
-            account: AccountId(row.column(2)?),
-            status: row.column(3)?,
-            created_at: row.column(4)?,
-            updated_at: row.column(5)?,
-        })
-    }
-}
+from_row!(Order { id, pet_id, account, status, created_at, updated_at });
 
-impl Store {
+methods! {
     /// Places an order and reserves its animal, if the animal is available.
-    pub async fn place_order(
-        &self,
-        order: NewOrder,
-        key: Option<WriteKey<Order>>,
-    ) -> Result<Outcome<Order, PlaceOrderError>> {
-        match self {
-            Self::Sqlite(db) => db.place_order(order, key).await,
-            Self::Postgres(db) => Box::pin(db.place_order(order, key)).await,
-        }
-    }
+    async fn place_order(order: NewOrder, key: Option<WriteKey<Order>>) -> Result<Outcome<Order, PlaceOrderError>>;
 
     /// Changes the status of an order, and that of its animal.
-    pub async fn transition_order(
-        &self,
-        transition: OrderTransition,
-        key: Option<WriteKey<Order>>,
-    ) -> Result<Outcome<Order, TransitionError>> {
-        match self {
-            Self::Sqlite(db) => db.transition_order(transition, key).await,
-            Self::Postgres(db) => Box::pin(db.transition_order(transition, key)).await,
-        }
-    }
+    async fn transition_order(transition: OrderTransition, key: Option<WriteKey<Order>>)
+        -> Result<Outcome<Order, TransitionError>>;
 
     /// Returns an order. With `customer`, only one of that customer.
-    pub async fn find_order(&self, customer: Option<AccountId>, id: i64) -> Result<Option<Order>> {
-        dispatch!(self, db => db.find_order(customer, id).await)
-    }
+    async fn find_order(customer: Option<AccountId>, id: i64) -> Result<Option<Order>>;
 
     /// Returns the names in the orders with these ids, in any order.
-    pub async fn order_names(&self, orders: Vec<i64>) -> Result<Vec<OrderNames>> {
-        dispatch!(self, db => db.order_names(orders).await)
-    }
+    async fn order_names(orders: Vec<i64>) -> Result<Vec<OrderNames>>;
 
     /// Passes a page of the orders of `customer`, or of all customers, to `each`, in the direction of the query. Returns
     /// whether more follow.
-    pub async fn list_orders(
-        &self,
-        customer: Option<AccountId>,
-        query: &OrderQuery,
-        each: &mut (dyn FnMut(Order) + Send),
-    ) -> Result<bool> {
-        match self {
-            Self::Sqlite(db) => db.list_orders(customer, query, each).await,
-            Self::Postgres(db) => Box::pin(db.list_orders(customer, query, each)).await,
-        }
-    }
+    async fn list_orders(customer: Option<AccountId>, query: &OrderQuery, each: &mut (dyn FnMut(Order) + Send))
+        -> Result<bool>;
 }

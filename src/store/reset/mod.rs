@@ -27,6 +27,11 @@ impl FromRow for Contents {
     }
 }
 
+methods! {
+    /// Returns the number of resets so far, by any process. Counts that were read before a reset must not be shown after it.
+    async fn resets() -> Result<i64>;
+}
+
 impl Store {
     /// Counts what [`Self::reset`] would delete. Fails if it would be refused.
     pub async fn before_reset(&self) -> Result<Contents> {
@@ -48,11 +53,6 @@ impl Store {
             Self::Sqlite(db) => db.reset(animals, actor).await,
             Self::Postgres(db) => db.reset(animals, actor, is_interrupted).await,
         }
-    }
-
-    /// Returns the number of resets so far, by any process. Counts that were read before a reset must not be shown after it.
-    pub async fn resets(&self) -> Result<i64> {
-        dispatch!(self, db => db.resets().await)
     }
 
     fn refuse_production(&self) -> Result<()> {
