@@ -11,72 +11,53 @@ use axum::response::IntoResponse;
 
 use super::request_id::X_REQUEST_ID;
 use super::response::{self, Response};
-use crate::domain::Invalid;
+use crate::domain::{Invalid, names};
 use crate::store::StoreError;
 
-/// The `code` of an error, which determines its status.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Code {
-    InvalidJson,
-    MissingField,
-    InvalidValue,
-    UnknownParameter,
-    MissingApiKey,
-    InvalidApiKey,
-    Forbidden,
-    NotFound,
-    MethodNotAllowed,
-    RequestTimeout,
-    Conflict,
-    OperationRemoved,
-    PayloadTooLarge,
-    UnsupportedMediaType,
-    IdempotencyKeyReused,
-    RateLimited,
-    InternalError,
-    Unavailable,
+names! {
+    /// The `code` of an error, which determines its status. In the order of the error table in docs/api.md.
+    pub enum Code {
+        InvalidJson = "invalid_json",
+        MissingField = "missing_field",
+        InvalidValue = "invalid_value",
+        UnknownParameter = "unknown_parameter",
+        MissingApiKey = "missing_api_key",
+        InvalidApiKey = "invalid_api_key",
+        Forbidden = "forbidden",
+        NotFound = "not_found",
+        MethodNotAllowed = "method_not_allowed",
+        RequestTimeout = "request_timeout",
+        Conflict = "conflict",
+        OperationRemoved = "operation_removed",
+        PayloadTooLarge = "payload_too_large",
+        UnsupportedMediaType = "unsupported_media_type",
+        IdempotencyKeyReused = "idempotency_key_reused",
+        RateLimited = "rate_limited",
+        InternalError = "internal_error",
+        Unavailable = "unavailable",
+    }
 }
 
-/// Each code as it is sent, and its status, in the order of the variants and of the error table in docs/api.md.
-const TABLE: [(Code, &str, StatusCode); 18] = [
-    (Code::InvalidJson, "invalid_json", StatusCode::BAD_REQUEST),
-    (Code::MissingField, "missing_field", StatusCode::BAD_REQUEST),
-    (Code::InvalidValue, "invalid_value", StatusCode::BAD_REQUEST),
-    (Code::UnknownParameter, "unknown_parameter", StatusCode::BAD_REQUEST),
-    (Code::MissingApiKey, "missing_api_key", StatusCode::UNAUTHORIZED),
-    (Code::InvalidApiKey, "invalid_api_key", StatusCode::UNAUTHORIZED),
-    (Code::Forbidden, "forbidden", StatusCode::FORBIDDEN),
-    (Code::NotFound, "not_found", StatusCode::NOT_FOUND),
-    (Code::MethodNotAllowed, "method_not_allowed", StatusCode::METHOD_NOT_ALLOWED),
-    (Code::RequestTimeout, "request_timeout", StatusCode::REQUEST_TIMEOUT),
-    (Code::Conflict, "conflict", StatusCode::CONFLICT),
-    (Code::OperationRemoved, "operation_removed", StatusCode::GONE),
-    (Code::PayloadTooLarge, "payload_too_large", StatusCode::PAYLOAD_TOO_LARGE),
-    (Code::UnsupportedMediaType, "unsupported_media_type", StatusCode::UNSUPPORTED_MEDIA_TYPE),
-    (Code::IdempotencyKeyReused, "idempotency_key_reused", StatusCode::UNPROCESSABLE_ENTITY),
-    (Code::RateLimited, "rate_limited", StatusCode::TOO_MANY_REQUESTS),
-    (Code::InternalError, "internal_error", StatusCode::INTERNAL_SERVER_ERROR),
-    (Code::Unavailable, "unavailable", StatusCode::SERVICE_UNAVAILABLE),
-];
-
 impl Code {
-    pub const ALL: [Self; TABLE.len()] = {
-        let mut all = [Self::InvalidJson; TABLE.len()];
-        let mut position = 0;
-        while position < all.len() {
-            all[position] = TABLE[position].0;
-            assert!(all[position] as usize == position, "the rows have the order of the variants");
-            position += 1;
-        }
-        all
-    };
-
-    pub const fn as_str(self) -> &'static str {
-        TABLE[self as usize].1
-    }
-
     pub const fn status(self) -> StatusCode {
-        TABLE[self as usize].2
+        match self {
+            Self::InvalidJson | Self::MissingField | Self::InvalidValue | Self::UnknownParameter => {
+                StatusCode::BAD_REQUEST
+            }
+            Self::MissingApiKey | Self::InvalidApiKey => StatusCode::UNAUTHORIZED,
+            Self::Forbidden => StatusCode::FORBIDDEN,
+            Self::NotFound => StatusCode::NOT_FOUND,
+            Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
+            Self::RequestTimeout => StatusCode::REQUEST_TIMEOUT,
+            Self::Conflict => StatusCode::CONFLICT,
+            Self::OperationRemoved => StatusCode::GONE,
+            Self::PayloadTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::IdempotencyKeyReused => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::RateLimited => StatusCode::TOO_MANY_REQUESTS,
+            Self::InternalError => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        }
     }
 }
 

@@ -1,35 +1,28 @@
 //! The operation table: every operation of the service, with its permission, id, methods, listener and path.
 //!
 //! Dispatch, 404, 405 and `Allow`, metrics labels, the scopes of idempotency keys, CORS and the tests read it. To add an
-//! operation, add a variant to [`Operation`], a row to [`TABLE`] and an arm to `execute`, which calls the handler.
+//! operation, add a row to [`operations!`] and an arm to `execute`, which calls the handler.
 
 use axum::http::Method;
 
 use super::listener::Listener;
 use super::number;
 
-/// An operation of the service, in the order of the table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Operation {
-    ListPets,
-    CreatePet,
-    GetPet,
-    ListOrders,
-    PlaceOrder,
-    GetOrder,
-    ApproveOrder,
-    DeliverOrder,
-    CancelOrder,
-    SendMessage,
-    ListMessages,
-    GetLiveness,
-    GetReadiness,
-    GetMetrics,
-    GetDocument,
-    GetDocument30,
-    GetSecurityTxt,
-    ListRequests,
-    DeleteRequests,
+/// Declares the operations and their table, in the same order.
+macro_rules! operations {
+    ($(($operation:ident, $permission:ident, $id:literal, $methods:ident, $listener:ident, $path:literal),)+) => {
+        /// An operation of the service, in the order of the table.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Operation { $($operation),+ }
+
+        static TABLE: [Row; Operation::COUNT] =
+            [$(row($operation, $permission, $id, $methods, $listener, $path)),+];
+
+        impl Operation {
+            pub const COUNT: usize = Self::ALL.len();
+            pub const ALL: [Self; [$($id),+].len()] = [$($operation),+];
+        }
+    };
 }
 
 use Operation::*;
@@ -44,27 +37,27 @@ const GET: &[Method] = &[Method::GET, Method::HEAD];
 const POST: &[Method] = &[Method::POST];
 const DELETE: &[Method] = &[Method::DELETE];
 
-static TABLE: [Row; 19] = [
-    row(ListPets, Account, "listPets", GET, STORE, "/v1/pets"),
-    row(CreatePet, Account, "createPet", POST, STORE, "/v1/pets"),
-    row(GetPet, Account, "getPet", GET, STORE, "/v1/pets/{petId}"),
-    row(ListOrders, Account, "listOrders", GET, STORE, "/v1/store/orders"),
-    row(PlaceOrder, Account, "placeOrder", POST, STORE, "/v1/store/orders"),
-    row(GetOrder, Account, "getOrder", GET, STORE, "/v1/store/orders/{orderId}"),
-    row(ApproveOrder, Staff, "approveOrder", POST, STORE, "/v1/store/orders/{orderId}/approve"),
-    row(DeliverOrder, Staff, "deliverOrder", POST, STORE, "/v1/store/orders/{orderId}/deliver"),
-    row(CancelOrder, Account, "cancelOrder", POST, STORE, "/v1/store/orders/{orderId}/cancel"),
-    row(SendMessage, Account, "sendMessage", POST, MESSAGES, "/v1/messages"),
-    row(ListMessages, Account, "listMessages", GET, MESSAGES, "/v1/messages"),
-    row(GetLiveness, Anyone, "getLiveness", GET, EVERY, "/livez"),
-    row(GetReadiness, Anyone, "getReadiness", GET, EVERY, "/readyz"),
-    row(GetMetrics, Anyone, "getMetrics", GET, OPS, "/metrics"),
-    row(GetDocument, Anyone, "getDocument", GET, STORE, "/openapi.json"),
-    row(GetDocument30, Anyone, "getDocument30", GET, STORE, "/openapi-3.0.json"),
-    row(GetSecurityTxt, Anyone, "getSecurityTxt", GET, STORE, "/.well-known/security.txt"),
-    row(ListRequests, Anyone, "listRequests", GET, OPS, "/requests"),
-    row(DeleteRequests, Anyone, "deleteRequests", DELETE, OPS, "/requests"),
-];
+operations! {
+    (ListPets, Account, "listPets", GET, STORE, "/v1/pets"),
+    (CreatePet, Account, "createPet", POST, STORE, "/v1/pets"),
+    (GetPet, Account, "getPet", GET, STORE, "/v1/pets/{petId}"),
+    (ListOrders, Account, "listOrders", GET, STORE, "/v1/store/orders"),
+    (PlaceOrder, Account, "placeOrder", POST, STORE, "/v1/store/orders"),
+    (GetOrder, Account, "getOrder", GET, STORE, "/v1/store/orders/{orderId}"),
+    (ApproveOrder, Staff, "approveOrder", POST, STORE, "/v1/store/orders/{orderId}/approve"),
+    (DeliverOrder, Staff, "deliverOrder", POST, STORE, "/v1/store/orders/{orderId}/deliver"),
+    (CancelOrder, Account, "cancelOrder", POST, STORE, "/v1/store/orders/{orderId}/cancel"),
+    (SendMessage, Account, "sendMessage", POST, MESSAGES, "/v1/messages"),
+    (ListMessages, Account, "listMessages", GET, MESSAGES, "/v1/messages"),
+    (GetLiveness, Anyone, "getLiveness", GET, EVERY, "/livez"),
+    (GetReadiness, Anyone, "getReadiness", GET, EVERY, "/readyz"),
+    (GetMetrics, Anyone, "getMetrics", GET, OPS, "/metrics"),
+    (GetDocument, Anyone, "getDocument", GET, STORE, "/openapi.json"),
+    (GetDocument30, Anyone, "getDocument30", GET, STORE, "/openapi-3.0.json"),
+    (GetSecurityTxt, Anyone, "getSecurityTxt", GET, STORE, "/.well-known/security.txt"),
+    (ListRequests, Anyone, "listRequests", GET, OPS, "/requests"),
+    (DeleteRequests, Anyone, "deleteRequests", DELETE, OPS, "/requests"),
+}
 
 /// The permission that an operation requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,19 +166,6 @@ impl Target {
 }
 
 impl Operation {
-    pub const COUNT: usize = TABLE.len();
-
-    pub const ALL: [Self; Self::COUNT] = {
-        let mut all = [ListPets; Self::COUNT];
-        let mut position = 0;
-        while position < all.len() {
-            all[position] = TABLE[position].operation;
-            assert!(all[position] as usize == position, "the rows have the order of the variants");
-            position += 1;
-        }
-        all
-    };
-
     /// The operations of the API, which the OpenAPI document describes.
     pub fn documented() -> impl Iterator<Item = Self> {
         Self::ALL.into_iter().filter(|operation| operation.is_documented())

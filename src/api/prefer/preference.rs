@@ -71,10 +71,7 @@ impl Preference {
         let number = |range: RangeInclusive<i64>| integer(value).filter(|it| range.contains(it)).map(i64::unsigned_abs);
         let (parsed, allowed) = match name {
             "code" => (StatusCode::from_bytes(value.as_bytes()).ok().map(Self::Code), "an HTTP status"),
-            "error" => {
-                let code = Code::ALL.into_iter().find(|code| code.as_str() == value);
-                (code.map(Self::Error), "an error code of the API")
-            }
+            "error" => (Code::parse(value).ok().map(Self::Error), "an error code of the API"),
             "delay" => (number(1..=30_000).map(Self::Delay), "1 to 30000 (milliseconds)"),
             "drop" => (Dropped::parse(value).ok().map(Self::Drop), "request, response, body or reset"),
             "pace" => (number(1..=10_000).map(Self::Pace), "1 to 10000 (bytes per second)"),
