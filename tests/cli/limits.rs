@@ -72,9 +72,9 @@ const LIMITS: &str = r#"
     new keys of an account in the console | 60, then one every 10 s → 429 |
         console/session/throttle.rs | NEW_KEYS: TokenBucket = TokenBucket { capacity: 60, refill: 10_000 };
     wait of a hash, as the last hashes took | 10 s → 503 | console/session/password_hasher.rs | LONGEST_WAIT: Duration = Duration::from_secs(10);
-    requests to a web server at once | 16 | relay/relaying/sweep.rs | AT_ONCE: usize = 16;
+    requests to a web server at once | 16 | relay/relaying/turn.rs | AT_ONCE: usize = 16;
     requests with messages of one account at once, while others have messages | 8; 1 after a failure |
-        relay/relaying/sweep.rs | AT_ONCE_OF_ACCOUNT: usize = AT_ONCE / 2;
+        relay/relaying/turn.rs | AT_ONCE_OF_ACCOUNT: usize = AT_ONCE / 2;
     response of a web server that is read | 64 KiB of head, 8 KiB of body → the connection is closed |
         net/http_client.rs | MAX_HEAD: u64 = 64 << 10;
     response of a web server | 10 s → counts as a failure |

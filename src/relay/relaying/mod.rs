@@ -1,6 +1,7 @@
 //! The task that relays while this process holds the lease.
 
 mod sweep;
+mod turn;
 
 use std::mem;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ const POLL: Duration = Duration::from_secs(1);
 /// Delays after a failure of the database.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
 
-/// Interval at which queued messages are counted.
+/// Interval at which queued messages are last.
 const COUNT: Duration = Duration::from_secs(5);
 
 /// Maximum count of queued messages, to bound the cost of counting.
@@ -78,7 +79,7 @@ pub(super) struct Relaying<R> {
     /// When to count queued messages again.
     next_count: Instant,
     pub sweep: Sweep,
-    /// Where the passes of the next sweep start after a pause. `None` to start with the first account.
+    /// The positions after which the passes of the next sweep start. `None` unless this one is interrupted.
     pub resume_after: [Option<(AccountId, MessageId)>; 2],
     /// Number of accounts with messages to deliver, as of the last sweep that had any.
     pub accounts: usize,

@@ -1,34 +1,22 @@
 //! A sweep through the queued messages, which gives each account a turn.
 //!
 //! A turn that takes too long is over, and the next sweep continues it, so that no account keeps others waiting. A sweep has
-//! two passes: accounts whose messages fail or are slow wait for the second, so that they keep no others waiting.
+//! two passes: accounts whose last message failed or was slow are deferred to the second, so that they keep no others
+//! waiting.
 
 use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{sleep, timeout};
 
+use super::turn::AT_ONCE;
 use super::{Relaying, database};
 use crate::domain::{AccountId, MessageId};
 use crate::relay::deliveries::{PATIENCE, Receiver};
 
-/// Number of deliveries that run at once.
-const AT_ONCE: usize = 16;
-
-/// Places kept for accounts that do not come last and have fewer deliveries in flight.
-const KEPT: usize = 2;
-
-/// Number of deliveries of one account that run at once while others have messages to deliver, and after a failure.
-const AT_ONCE_OF_ACCOUNT: usize = AT_ONCE / 2;
-const AT_ONCE_OF_FAILING: usize = 1;
-
 /// Messages read at once. Delivering them takes at most 22 s, so that the relay confirms its lease in time.
 const BATCH: usize = 2 * AT_ONCE;
-
-/// Maximum time of a turn, and of one while no other account has messages to deliver.
-const TURN: Duration = Duration::from_millis(10);
-const TURN_ALONE: Duration = Duration::from_secs(1);
 
 /// Time to wait after a sweep if `Delays` had no space for a message that failed, because the next sweep repeats it.
 const BRAKE: Duration = Duration::from_secs(1);
@@ -43,34 +31,21 @@ pub struct Sweep {
     is_done: bool,
     /// Number of batches read.
     batches: usize,
-    /// Number of accounts with messages to deliver or that are paused, and the last of them.
-    accounts: usize,
+    /// Number of accounts with messages to deliver or that are paused, and the one last last.
+    pub accounts: usize,
     last: Option<AccountId>,
     /// True if the sweep continues one that was interrupted.
     is_partial: bool,
-    /// Accounts that come last have messages to deliver.
-    has_last: bool,
-    /// Accounts that come last wait for a place, which interrupts the sweep.
-    is_crowded: bool,
+    /// Deferred accounts have messages to deliver.
+    pub has_last: bool,
+    /// A deferred account got no place in time, which interrupts the sweep.
+    pub is_crowded: bool,
     has_started: bool,
     pub has_acknowledged: bool,
     /// Messages that failed earlier are not tried yet.
-    has_delayed: bool,
+    pub has_delayed: bool,
     /// Messages were left for the next sweep.
     pub has_more: bool,
-}
-
-struct Turn {
-    account: AccountId,
-    /// True in the second pass.
-    is_second: bool,
-    ends: Instant,
-    /// Messages up to this one had their turn in an earlier sweep.
-    resume_after: Option<MessageId>,
-    /// The last message that was started.
-    last: Option<MessageId>,
-    started: usize,
-    is_over: bool,
 }
 
 impl Sweep {
@@ -79,7 +54,7 @@ impl Sweep {
         self.is_done && !self.has_delayed && (self.has_acknowledged || in_flight == 0)
     }
 
-    fn count(&mut self, account: AccountId) {
+    pub fn count(&mut self, account: AccountId) {
         if self.last.replace(account) != Some(account) {
             self.accounts += 1;
         }
@@ -122,7 +97,7 @@ impl<R: Receiver> Relaying<R> {
         self.mark_sent().await
     }
 
-    /// Returns false if it was interrupted.
+    /// Gives each account a turn. Returns false if the pass was interrupted.
     async fn pass(&mut self, is_second: bool) -> Result<bool, String> {
         let mut after = (NOBODY, MessageId::MIN);
         if let Some(last) = self.resume_after[usize::from(is_second)].take() {
@@ -141,7 +116,7 @@ impl<R: Receiver> Relaying<R> {
                     self.end_turn(&turn);
                     turn = self.begin_turn(message.account, is_second);
                 }
-                if !self.is_interrupted() && self.may_start(&mut turn, message.id).await {
+                if self.may_start(&mut turn, message.id).await {
                     (turn.last, turn.started) = (Some(message.id), turn.started + 1);
                     self.sweep.has_started = true;
                     self.deliveries.start(Arc::clone(&self.receiver), message);
@@ -172,102 +147,5 @@ impl<R: Receiver> Relaying<R> {
 
     fn is_interrupted(&self) -> bool {
         self.sweep.is_crowded || self.deliveries.delays.is_paused()
-    }
-
-    fn begin_turn(&mut self, account: AccountId, is_second: bool) -> Turn {
-        let is_over = self.deliveries.delays.is_account_paused(account);
-        if is_over {
-            self.sweep.has_delayed = true;
-            self.sweep.count(account);
-        }
-        Turn {
-            account,
-            is_second,
-            ends: Instant::now() + if self.accounts.max(self.sweep.accounts) <= 1 { TURN_ALONE } else { TURN },
-            resume_after: self.deliveries.delays.resume_after(account),
-            last: None,
-            started: 0,
-            is_over,
-        }
-    }
-
-    fn end_turn(&mut self, turn: &Turn) {
-        let delays = &mut self.deliveries.delays;
-        if turn.is_over {
-            return delays.set_resume_after(turn.account, turn.last.or(turn.resume_after));
-        }
-        // The next turn begins with the oldest message.
-        self.sweep.has_more |= turn.resume_after.is_some();
-        delays.set_resume_after(turn.account, None);
-    }
-
-    /// Waits until a message may be delivered. Returns false if it waits for a later sweep.
-    async fn may_start(&mut self, turn: &mut Turn, id: MessageId) -> bool {
-        if turn.is_over || Some(id) <= turn.resume_after || self.deliveries.has(id) {
-            return false;
-        }
-        if self.deliveries.delays.is_delayed(turn.account, id) {
-            self.sweep.has_delayed = true;
-            return false;
-        }
-        if !turn.is_second && self.deliveries.comes_last(turn.account) {
-            (turn.is_over, self.sweep.has_last) = (true, true);
-            return false;
-        }
-        self.sweep.count(turn.account);
-        turn.is_over = !self.has_place(turn).await;
-        self.sweep.has_more |= turn.is_over;
-        // The account or the endpoint may have been paused meanwhile.
-        if self.deliveries.delays.is_account_paused(turn.account) {
-            (turn.is_over, self.sweep.has_delayed) = (true, true);
-        }
-        !turn.is_over && !self.deliveries.delays.is_paused()
-    }
-
-    /// Waits for a place. Returns false if the turn is over before.
-    async fn has_place(&mut self, turn: &Turn) -> bool {
-        if turn.started >= AT_ONCE_OF_ACCOUNT && Instant::now() >= turn.ends {
-            return false;
-        }
-        loop {
-            let (own, most) = (self.deliveries.count_of(turn.account), self.most_of(turn.account));
-            let comes_last = self.deliveries.comes_last(turn.account);
-            let places = if own < KEPT && !comes_last { AT_ONCE } else { AT_ONCE - KEPT };
-            if own < most && self.deliveries.count() < places {
-                return true;
-            }
-            let may_retry = match (own, comes_last) {
-                // An account without deliveries in flight gets the next place, even if its turn ends meanwhile.
-                (0, false) => {
-                    self.deliveries.record_next().await;
-                    true
-                }
-                // Slow deliveries may hold all places. Then the sweep is interrupted, so that other accounts get a turn.
-                (0, true) => {
-                    self.sweep.is_crowded = timeout(PATIENCE, self.deliveries.record_next()).await.is_err();
-                    !self.sweep.is_crowded
-                }
-                // An account that has started deliveries in this turn starts others until its end, if it may have several.
-                _ if most == 1 || turn.last.is_none() => false,
-                _ => timeout_at(turn.ends, self.deliveries.record_next()).await.is_ok(),
-            };
-            if !may_retry {
-                return false;
-            }
-        }
-    }
-
-    /// Returns the number of deliveries of an account that run at once.
-    fn most_of(&self, account: AccountId) -> usize {
-        let (accounts, delays) = (self.accounts.max(self.sweep.accounts), &self.deliveries.delays);
-        if accounts == 1 {
-            AT_ONCE
-        } else if delays.has_failed() || delays.is_failing(account) {
-            AT_ONCE_OF_FAILING
-        } else if self.deliveries.is_slow {
-            AT_ONCE_OF_ACCOUNT.min(AT_ONCE.div_ceil(accounts))
-        } else {
-            AT_ONCE_OF_ACCOUNT
-        }
     }
 }

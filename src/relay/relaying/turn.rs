@@ -1,0 +1,135 @@
+//! A turn of an account in a sweep: how many of its deliveries run at once, and until when.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::Relaying;
+use crate::domain::{AccountId, MessageId};
+use crate::relay::deliveries::{PATIENCE, Receiver};
+
+/// Number of deliveries that run at once.
+pub const AT_ONCE: usize = 16;
+
+/// Places kept for accounts that are not deferred and have fewer deliveries in flight.
+const KEPT: usize = 2;
+
+/// Number of deliveries of one account that run at once while others have messages to deliver, and after a failure.
+const AT_ONCE_OF_ACCOUNT: usize = AT_ONCE / 2;
+const AT_ONCE_OF_FAILING: usize = 1;
+
+/// Maximum time of a turn, and of one while no other account has messages to deliver.
+const TURN: Duration = Duration::from_millis(10);
+const TURN_ALONE: Duration = Duration::from_secs(1);
+
+pub struct Turn {
+    pub account: AccountId,
+    /// True in the second pass.
+    is_second: bool,
+    ends: Instant,
+    /// Messages up to this one had their turn in an earlier sweep.
+    pub resume_after: Option<MessageId>,
+    /// The last message that was started.
+    pub last: Option<MessageId>,
+    pub started: usize,
+    pub is_over: bool,
+}
+
+impl<R: Receiver> Relaying<R> {
+    pub(super) fn begin_turn(&mut self, account: AccountId, is_second: bool) -> Turn {
+        let is_over = self.deliveries.delays.is_account_paused(account);
+        if is_over {
+            self.sweep.has_delayed = true;
+            self.sweep.count(account);
+        }
+        Turn {
+            account,
+            is_second,
+            ends: Instant::now() + if self.accounts.max(self.sweep.accounts) <= 1 { TURN_ALONE } else { TURN },
+            resume_after: self.deliveries.delays.resume_after(account),
+            last: None,
+            started: 0,
+            is_over,
+        }
+    }
+
+    pub(super) fn end_turn(&mut self, turn: &Turn) {
+        let delays = &mut self.deliveries.delays;
+        if turn.is_over {
+            return delays.set_resume_after(turn.account, turn.last.or(turn.resume_after));
+        }
+        // The next turn begins with the oldest message.
+        self.sweep.has_more |= turn.resume_after.is_some();
+        delays.set_resume_after(turn.account, None);
+    }
+
+    /// Waits until a message may be delivered. Returns false if it waits for a later sweep.
+    pub(super) async fn may_start(&mut self, turn: &mut Turn, id: MessageId) -> bool {
+        if turn.is_over || Some(id) <= turn.resume_after || self.deliveries.has(id) {
+            return false;
+        }
+        if self.deliveries.delays.is_delayed(turn.account, id) {
+            self.sweep.has_delayed = true;
+            return false;
+        }
+        if !turn.is_second && self.deliveries.comes_last(turn.account) {
+            (turn.is_over, self.sweep.has_last) = (true, true);
+            return false;
+        }
+        self.sweep.count(turn.account);
+        turn.is_over = !self.has_place(turn).await;
+        self.sweep.has_more |= turn.is_over;
+        // The account or the endpoint may have been paused meanwhile.
+        if self.deliveries.delays.is_account_paused(turn.account) {
+            (turn.is_over, self.sweep.has_delayed) = (true, true);
+        }
+        !turn.is_over && !self.deliveries.delays.is_paused()
+    }
+
+    /// Waits for a place. Returns false if the turn is over before.
+    async fn has_place(&mut self, turn: &Turn) -> bool {
+        if turn.started >= AT_ONCE_OF_ACCOUNT && Instant::now() >= turn.ends {
+            return false;
+        }
+        loop {
+            let (own, most) = (self.deliveries.count_of(turn.account), self.most_of(turn.account));
+            let comes_last = self.deliveries.comes_last(turn.account);
+            let places = if own < KEPT && !comes_last { AT_ONCE } else { AT_ONCE - KEPT };
+            if own < most && self.deliveries.count() < places {
+                return true;
+            }
+            let may_retry = match (own, comes_last) {
+                // An account without deliveries in flight gets the next place, even if its turn ends meanwhile.
+                (0, false) => {
+                    self.deliveries.record_next().await;
+                    true
+                }
+                // Slow deliveries may hold all places. Then the sweep is interrupted, so that other accounts get a turn.
+                (0, true) => {
+                    self.sweep.is_crowded = timeout(PATIENCE, self.deliveries.record_next()).await.is_err();
+                    !self.sweep.is_crowded
+                }
+                // An account that has started deliveries in this turn starts others until its end, if it may have several.
+                _ if most == 1 || turn.last.is_none() => false,
+                _ => timeout_at(turn.ends, self.deliveries.record_next()).await.is_ok(),
+            };
+            if !may_retry {
+                return false;
+            }
+        }
+    }
+
+    /// Returns the number of deliveries of an account that run at once.
+    fn most_of(&self, account: AccountId) -> usize {
+        let (accounts, delays) = (self.accounts.max(self.sweep.accounts), &self.deliveries.delays);
+        if accounts == 1 {
+            AT_ONCE
+        } else if delays.has_failed() || delays.is_failing(account) {
+            AT_ONCE_OF_FAILING
+        } else if self.deliveries.is_slow {
+            AT_ONCE_OF_ACCOUNT.min(AT_ONCE.div_ceil(accounts))
+        } else {
+            AT_ONCE_OF_ACCOUNT
+        }
+    }
+}
