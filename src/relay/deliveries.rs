@@ -71,8 +71,8 @@ impl Deliveries {
             || self.acknowledged.iter().any(|(_, known)| *known == id)
     }
 
-    /// Returns whether messages of other accounts come first, because the last one of this account failed or was slow.
-    pub fn comes_last(&self, account: AccountId) -> bool {
+    /// Returns whether the messages of other accounts come first, because the last one of this account failed or was slow.
+    pub fn is_deferred(&self, account: AccountId) -> bool {
         self.delays.is_failing(account) || self.slow.contains(&account)
     }
 

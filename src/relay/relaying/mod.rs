@@ -24,7 +24,7 @@ const POLL: Duration = Duration::from_secs(1);
 /// Delays after a failure of the database.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
 
-/// Interval at which queued messages are last.
+/// Interval at which queued messages are counted.
 const COUNT: Duration = Duration::from_secs(5);
 
 /// Maximum count of queued messages, to bound the cost of counting.
@@ -53,7 +53,7 @@ pub async fn run<R: Receiver>(
         lease_confirmed_at: None,
         next_count: Instant::now(),
         sweep: Sweep::default(),
-        resume_after: [None; 2],
+        pass_starts: [None; 2],
         accounts: usize::MAX,
     };
     tokio::select! {
@@ -80,7 +80,7 @@ pub(super) struct Relaying<R> {
     next_count: Instant,
     pub sweep: Sweep,
     /// The positions after which the passes of the next sweep start. `None` unless this one is interrupted.
-    pub resume_after: [Option<(AccountId, MessageId)>; 2],
+    pub pass_starts: [Option<(AccountId, MessageId)>; 2],
     /// Number of accounts with messages to deliver, as of the last sweep that had any.
     pub accounts: usize,
 }

@@ -31,13 +31,13 @@ pub struct Sweep {
     is_done: bool,
     /// Number of batches read.
     batches: usize,
-    /// Number of accounts with messages to deliver or that are paused, and the one last last.
+    /// Number of accounts with messages to deliver or that are paused, and the one counted last.
     pub accounts: usize,
-    last: Option<AccountId>,
+    counted: Option<AccountId>,
     /// True if the sweep continues one that was interrupted.
     is_partial: bool,
     /// Deferred accounts have messages to deliver.
-    pub has_last: bool,
+    pub has_deferred: bool,
     /// A deferred account got no place in time, which interrupts the sweep.
     pub is_crowded: bool,
     has_started: bool,
@@ -55,7 +55,7 @@ impl Sweep {
     }
 
     pub fn count(&mut self, account: AccountId) {
-        if self.last.replace(account) != Some(account) {
+        if self.counted.replace(account) != Some(account) {
             self.accounts += 1;
         }
     }
@@ -71,7 +71,7 @@ impl<R: Receiver> Relaying<R> {
     /// Starts deliveries of messages that are due. A pause of the endpoint interrupts the sweep.
     pub(super) async fn sweep(&mut self) -> Result<(), String> {
         let mut is_over = self.pass(false).await?;
-        if is_over && self.sweep.has_last {
+        if is_over && self.sweep.has_deferred {
             if self.sweep.has_more && self.deliveries.delays.is_head_start() {
                 self.sweep.has_delayed = true;
             } else {
@@ -100,7 +100,7 @@ impl<R: Receiver> Relaying<R> {
     /// Gives each account a turn. Returns false if the pass was interrupted.
     async fn pass(&mut self, is_second: bool) -> Result<bool, String> {
         let mut after = (NOBODY, MessageId::MIN);
-        if let Some(last) = self.resume_after[usize::from(is_second)].take() {
+        if let Some(last) = self.pass_starts[usize::from(is_second)].take() {
             after = last;
             // Messages before it wait, too.
             (self.sweep.is_partial, self.sweep.has_more, self.sweep.has_delayed) = (true, true, true);
@@ -126,7 +126,7 @@ impl<R: Receiver> Relaying<R> {
                         (turn.is_over, last) = (true, MessageId::MAX);
                         self.end_turn(&turn);
                     }
-                    self.resume_after[usize::from(is_second)] = Some((turn.account, last));
+                    self.pass_starts[usize::from(is_second)] = Some((turn.account, last));
                     return Ok(false);
                 }
             }

@@ -72,8 +72,8 @@ impl<R: Receiver> Relaying<R> {
             self.sweep.has_delayed = true;
             return false;
         }
-        if !turn.is_second && self.deliveries.comes_last(turn.account) {
-            (turn.is_over, self.sweep.has_last) = (true, true);
+        if !turn.is_second && self.deliveries.is_deferred(turn.account) {
+            (turn.is_over, self.sweep.has_deferred) = (true, true);
             return false;
         }
         self.sweep.count(turn.account);
@@ -93,12 +93,12 @@ impl<R: Receiver> Relaying<R> {
         }
         loop {
             let (own, most) = (self.deliveries.count_of(turn.account), self.most_of(turn.account));
-            let comes_last = self.deliveries.comes_last(turn.account);
-            let places = if own < KEPT && !comes_last { AT_ONCE } else { AT_ONCE - KEPT };
+            let is_deferred = self.deliveries.is_deferred(turn.account);
+            let places = if own < KEPT && !is_deferred { AT_ONCE } else { AT_ONCE - KEPT };
             if own < most && self.deliveries.count() < places {
                 return true;
             }
-            let may_retry = match (own, comes_last) {
+            let may_retry = match (own, is_deferred) {
                 // An account without deliveries in flight gets the next place, even if its turn ends meanwhile.
                 (0, false) => {
                     self.deliveries.record_next().await;
