@@ -3,48 +3,39 @@
 use std::convert::Infallible;
 use std::net::IpAddr;
 
-use super::{Email, PageQuery, Timestamp, Transition};
+use super::{Email, PageQuery, Timestamp, Transition, names};
 
 /// The name of the actor of a command, which has no account.
 const COMMAND_LINE: &str = "command line";
 
-/// An audited change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
-    CreateAccount,
-    SetPassword,
-    SetRole,
-    DeleteAccount,
-    CreateKey,
-    RevokeKey,
-    RotateKey,
-    /// A step of an order by another than its customer.
-    Step(Transition),
-    /// A waiting message was given up.
-    DiscardMessage,
-    ResetStore,
-    RestoreStore,
-    MoveStore,
+names! {
+    /// An audited change. The names are those in both databases, and never change.
+    pub enum Action {
+        CreateAccount = "account.create",
+        SetPassword = "account.set_password",
+        SetRole = "account.set_role",
+        DeleteAccount = "account.delete",
+        CreateKey = "key.create",
+        RevokeKey = "key.revoke",
+        RotateKey = "key.rotate",
+        ApproveOrder = "order.approve",
+        DeliverOrder = "order.deliver",
+        CancelOrder = "order.cancel",
+        /// A waiting message was given up.
+        DiscardMessage = "message.discard",
+        ResetStore = "store.reset",
+        RestoreStore = "store.restore",
+        MoveStore = "store.move",
+    }
 }
 
 impl Action {
-    /// The name in both databases, which never changes.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::CreateAccount => "account.create",
-            Self::SetPassword => "account.set_password",
-            Self::SetRole => "account.set_role",
-            Self::DeleteAccount => "account.delete",
-            Self::CreateKey => "key.create",
-            Self::RevokeKey => "key.revoke",
-            Self::RotateKey => "key.rotate",
-            Self::Step(Transition::Approve) => "order.approve",
-            Self::Step(Transition::Deliver) => "order.deliver",
-            Self::Step(Transition::Cancel) => "order.cancel",
-            Self::DiscardMessage => "message.discard",
-            Self::ResetStore => "store.reset",
-            Self::RestoreStore => "store.restore",
-            Self::MoveStore => "store.move",
+    /// A step of an order by another than its customer.
+    pub const fn step(transition: Transition) -> Self {
+        match transition {
+            Transition::Approve => Self::ApproveOrder,
+            Transition::Deliver => Self::DeliverOrder,
+            Transition::Cancel => Self::CancelOrder,
         }
     }
 }

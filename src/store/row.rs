@@ -9,7 +9,7 @@ use rusqlite::types::{FromSqlError, FromSqlResult, ValueRef};
 use tokio_postgres::types::{Type, accepts};
 
 use crate::domain::{
-    AccountId, Email, Invalid, KeyId, MessageId, MessageText, OrderStatus, PetStatus, Role, Timestamp,
+    AccountId, Email, Invalid, KeyId, MessageId, MessageText, OrderStatus, PetStatus, Role, SessionHash, Timestamp,
 };
 
 /// A row of SQLite or PostgreSQL.
@@ -74,5 +74,9 @@ column!(PetStatus, INT2, i16, Self::from_code);
 column!(Role, INT2, i16, Self::from_code);
 column!(OrderStatus, INT2, i16, Self::from_code);
 column!(MessageId, UUID, uuid::Uuid, |id: uuid::Uuid| Ok::<_, Invalid>(Self::from_bytes(id.into_bytes())));
+column!(SessionHash, BYTEA, Vec<u8>, |hash: Vec<u8>| hash
+    .try_into()
+    .map(Self)
+    .map_err(|_| Invalid("no session".into())));
 column!(Email, TEXT, String, |address: String| Self::parse(&address));
 column!(MessageText, TEXT, String, Self::parse);

@@ -1,6 +1,5 @@
 //! Accounts and their sessions.
 
-use super::row::Row;
 use super::{Result, Store};
 use crate::domain::account::PasswordDigest;
 use crate::domain::session::NewSession;
@@ -28,22 +27,13 @@ pub(super) const FIND_PASSWORD: &str =
     "SELECT id, password_hash FROM (SELECT id, password_hash FROM accounts WHERE email_folded IN ($1, $2)
     ORDER BY email_folded <> $1 LIMIT 1) AS found WHERE password_hash IS NOT NULL";
 
-pub(super) const FIND_SESSION: &str = "SELECT a.id, a.email, a.role, a.created_at, s.created_at, s.last_used_at
+pub(super) const FIND_SESSION: &str =
+    "SELECT s.token_hash, a.id, a.email, a.role, a.created_at, s.created_at, s.last_used_at
     FROM sessions s JOIN accounts a ON a.id = s.account_id WHERE s.token_hash = $1";
 
 from_row!(Account { id, email, role, created_at, has_password });
 
-pub(super) fn session<R: Row>(hash: SessionHash, row: &R) -> std::result::Result<Session, R::Error> {
-    Ok(Session {
-        hash,
-        account: row.column(0)?,
-        email: row.column(1)?,
-        role: row.column(2)?,
-        account_created_at: row.column(3)?,
-        created_at: row.column(4)?,
-        last_used_at: row.column(5)?,
-    })
-}
+from_row!(Session { hash, account, email, role, account_created_at, created_at, last_used_at });
 
 methods! {
     /// Creates an account. `None` if its address is taken.

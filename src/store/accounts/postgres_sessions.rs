@@ -13,11 +13,12 @@ use crate::domain::account::PasswordDigest;
 use crate::domain::session::{ABSOLUTE, IDLE, NewSession, SKEW};
 use crate::domain::{AccountId, Action, Actor, Session, SessionHash, Timestamp};
 use crate::store::Result;
-use crate::store::accounts::{FIND_SESSION, session};
+use crate::store::accounts::FIND_SESSION;
 use crate::store::audit;
 use crate::store::audit::Values;
 use crate::store::orders;
 use crate::store::postgres::database::Postgres;
+use crate::store::postgres::rows;
 
 /// Also deletes expired sessions, which otherwise accumulate. Locks the account's row, so that no session starts with a
 /// password that is being changed.
@@ -49,7 +50,7 @@ impl Postgres {
 
     pub async fn find_session(&self, hash: &SessionHash) -> Result<Option<Session>> {
         let rows = self.readers.query(FIND_SESSION, &[&&hash.0[..]]).await?;
-        Ok(rows.first().map(|row| session(*hash, row)).transpose()?)
+        rows::first(&rows)
     }
 
     pub async fn touch_session(&self, hash: SessionHash, now: Timestamp) -> Result<()> {

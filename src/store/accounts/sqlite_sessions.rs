@@ -9,7 +9,7 @@ use crate::domain::account::PasswordDigest;
 use crate::domain::session::{ABSOLUTE, IDLE, NewSession, SKEW};
 use crate::domain::{AccountId, Action, Actor, Email, Session, SessionHash, Timestamp};
 use crate::store::Result;
-use crate::store::accounts::{FIND_SESSION, session};
+use crate::store::accounts::FIND_SESSION;
 use crate::store::audit;
 use crate::store::keys;
 use crate::store::orders;
@@ -41,7 +41,7 @@ impl Sqlite {
     }
 
     pub async fn find_session(&self, hash: &SessionHash) -> Result<Option<Session>> {
-        self.read(|conn| rows::first(conn, FIND_SESSION, [hash.0], |row| session(*hash, row)))
+        self.read(|conn| rows::first(conn, FIND_SESSION, [hash.0], rows::read))
     }
 
     pub async fn touch_session(&self, hash: SessionHash, now: Timestamp) -> Result<()> {

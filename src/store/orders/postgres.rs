@@ -237,7 +237,7 @@ async fn apply(
     let rows = match &request.by {
         OrderClerk::Customer(_) => prepared.query(TRANSITION, &parameters).await?,
         OrderClerk::Staff(_, actor) => {
-            let Values { at, action, actor, client_address, request_id } = Values::of(actor, Action::Step(transition));
+            let Values { at, action, actor, client_address, request_id } = Values::of(actor, Action::step(transition));
             let recorded: [&(dyn ToSql + Sync); 5] = [&at, &action, &actor, &client_address, &request_id];
             prepared.query(TRANSITION_BY_STAFF, &[&parameters[..], &recorded[..]].concat()).await?
         }
@@ -269,7 +269,7 @@ pub async fn cancel_all(
         UPDATE pets SET status = $4 WHERE id IN (SELECT pet_id FROM cancelled)";
     let (status, pet) = (to.code(), to.pet().code());
     let is_of_another = actor.account.as_ref().is_none_or(|account| account.as_str() != email);
-    let Values { at, action, actor, client_address, request_id } = Values::of(actor, Action::Step(Transition::Cancel));
+    let Values { at, action, actor, client_address, request_id } = Values::of(actor, Action::CancelOrder);
     let parameters: [&(dyn ToSql + Sync); 11] =
         [&account.0, &from, &status, &pet, &at, &action, &actor, &email, &client_address, &request_id, &is_of_another];
     client.execute(cancel, &parameters).await.map(|_| ())

@@ -152,7 +152,7 @@ fn apply(conn: &WriteConnection<'_>, request: OrderTransition) -> Result<std::re
     {
         let customer: Email = conn.query_row(FIND_EMAIL, [order.account.0], |row| row.get(0))?;
         let subject = format!("order {id} of {}", customer.as_str());
-        audit::sqlite::record(conn, &actor, Action::Step(transition), &subject)?;
+        audit::sqlite::record(conn, &actor, Action::step(transition), &subject)?;
     }
     Ok(Ok(moved))
 }
@@ -163,7 +163,7 @@ fn apply(conn: &WriteConnection<'_>, request: OrderTransition) -> Result<std::re
 pub fn cancel_all(conn: &WriteConnection<'_>, account: AccountId, email: &Email, actor: &Actor) -> Result<()> {
     let (from, to) = Transition::Cancel.rule();
     let is_customer = actor.account.as_ref() == Some(email);
-    let Values { at, action, actor, client_address, request_id } = Values::of(actor, Action::Step(Transition::Cancel));
+    let Values { at, action, actor, client_address, request_id } = Values::of(actor, Action::CancelOrder);
     for status in from {
         if !is_customer {
             let params = (account.0, status.code(), email.as_str(), at, action, actor, &client_address, request_id);
