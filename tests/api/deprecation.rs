@@ -5,27 +5,15 @@ use std::time::Duration;
 use petstore::api::BaseUrl;
 use testkit::{Request, Response};
 
-use crate::service::{HELLO, LARGEST, REMOVAL, REX, Service, Setup};
+use crate::service::{HELLO, REMOVAL, REX, Service, Setup};
 
+/// `tests/contract/operations.rs` requires the headers of the other responses.
 #[tokio::test]
-async fn every_response_of_the_operation_is_marked_deprecated() {
+async fn head_and_failures_are_marked_deprecated() {
     let service = with_an_animal(Setup::default()).await;
-    let get = |path: &str| service.call("GET", path);
     let root = format!("http://{}", service.store_address);
-    for (status, request) in [
-        (200, get("/v1/pets/1")),
-        (200, service.call("HEAD", "/v1/pets/1")),
-        (400, get("/v1/pets/1?x=1")),
-        (401, service.request("GET", "/v1/pets/1")),
-        (401, service.request("GET", "/v1/pets/1").key("wrong")),
-        (401, service.request("HEAD", "/v1/pets/1")),
-        (404, get("/v1/pets/2")),
-        (404, get("/v1/pets/%FF")),
-        (413, get("/v1/pets/1").json(vec![b' '; LARGEST + 1])),
-        (415, get("/v1/pets/1").header("content-type", "text/plain").body("x")),
-    ] {
-        assert_deprecated(&request.send().await, status, &root);
-    }
+    assert_deprecated(&service.call("HEAD", "/v1/pets/1").send().await, 200, &root);
+    assert_deprecated(&service.request("HEAD", "/v1/pets/1").send().await, 401, &root);
     service.sql("ALTER TABLE pets RENAME TO elsewhere");
     assert_deprecated(&service.get("/v1/pets/1").await, 500, &root);
 }

@@ -35,9 +35,6 @@ async fn unknown_path_is_not_found() {
     let service = Service::start().await;
     expect![[r#"
         404 Not Found
-        content-type: application/json
-        cache-control: no-store
-        x-content-type-options: nosniff
 
         {"code":"not_found","message":"This path does not exist.","status":404}
     "#]]
@@ -62,9 +59,6 @@ async fn unknown_method_is_405_with_allow() {
     let service = Service::start().await;
     expect![[r#"
         405 Method Not Allowed
-        content-type: application/json
-        cache-control: no-store
-        x-content-type-options: nosniff
         allow: GET,HEAD,POST
 
         {"code":"method_not_allowed","message":"This path does not support this method. `Allow` lists those it supports.","status":405}

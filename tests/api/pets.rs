@@ -17,9 +17,6 @@ async fn created_animal_is_listed_and_found() {
 
     expect![[r#"
         201 Created
-        content-type: application/json
-        cache-control: no-store
-        x-content-type-options: nosniff
         location: http://HOST/v1/pets/1
 
         {"id":1,"name":"Rex","categoryId":3,"status":"available"}
@@ -28,9 +25,6 @@ async fn created_animal_is_listed_and_found() {
 
     expect![[r#"
         200 OK
-        content-type: application/json
-        cache-control: no-store
-        x-content-type-options: nosniff
 
         [{"id":1,"name":"Rex","categoryId":3,"status":"available"}]
     "#]]
@@ -38,9 +32,6 @@ async fn created_animal_is_listed_and_found() {
 
     expect![[r#"
         200 OK
-        content-type: application/json
-        cache-control: no-store
-        x-content-type-options: nosniff
         deprecation: @1795132800
         sunset: Thu, 05 Dec 2030 00:00:00 GMT
         link: <http://HOST/docs/deprecations>; rel="deprecation", <http://HOST/v1/pets>; rel="successor-version"
@@ -100,18 +91,6 @@ fn ids_start_at_1_and_are_unique_under_concurrency() {
             assert_eq!(service.get(&format!("/v1/pets/{}", pet["id"])).await.json(), pet);
         }
     });
-}
-
-#[tokio::test]
-async fn ids_stay_below_2_to_the_53() {
-    let service = Service::start().await;
-    let last = (1_i64 << 53) - 1;
-    let sql = format!("INSERT INTO pets (id, name, category_id, status) VALUES ({}, 'Rex', 3, 0)", last - 1);
-    service.sql(&sql);
-
-    assert_eq!(service.post("/v1/pets", REX).await.json()["id"], last);
-    assert_eq!(service.post("/v1/pets", REX).await.code(), "internal_error");
-    assert_eq!(service.ids("/v1/pets").await, [last - 1, last]);
 }
 
 #[test]

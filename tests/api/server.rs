@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use petstore::api::parse_new_pet;
 use testkit::{Request, Response, raw, read_to_end, soon, until};
 use tokio::io::AsyncWriteExt;
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::TcpStream;
 
 use crate::service::{REX, Service};
 use crate::transport::{LIVE, Stream, Transport};
@@ -63,62 +63,20 @@ async fn head_deadline_starts_with_its_first_byte() {
     }
 }
 
+/// `crates/bounded-http` tests it without TLS.
 #[tokio::test]
-async fn idle_connection_is_closed_silently() {
-    // The service looks for expired connections as often as its shortest limit says.
-    join_all(Transport::each(|limits| (limits.head, limits.idle) = (LONG, LONG)).await.iter().map(async |transport| {
-        let start = Instant::now();
-        let mut fresh = transport.connect().await;
-        let mut used = transport.connect().await;
-        transport.assert_answers(&mut used).await;
-        assert_closed(&mut fresh).await;
-        assert!(start.elapsed() + TICK >= LONG, "not before its time");
-        assert_closed(&mut used).await;
-    }))
-    .await;
-}
-
-#[tokio::test]
-async fn client_that_does_not_read_is_disconnected() {
-    for transport in Transport::each(|limits| (limits.head, limits.answer) = (LONG, LONG)).await {
-        let service = &transport.service;
-        let pet = format!(r#"{{"name":"{}","categoryId":3}}"#, "🦊".repeat(255));
-        for _ in 0..100 {
-            service.store.create_pet(parse_new_pet(&pet).unwrap(), None).await.unwrap();
-        }
-        let socket = TcpSocket::new_v4().unwrap();
-        socket.set_recv_buffer_size(4096).unwrap();
-        let mut stream: Box<dyn Stream> = match &transport.certificate {
-            Some(_) => transport.connect().await,
-            None => Box::new(socket.connect(service.store_address).await.unwrap()),
-        };
-        let key = &service.key;
-        let list = format!("GET /v1/pets?limit=100 HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {key}\r\n\r\n");
-
-        // The responses exceed all buffers, so they stop. Then the service closes the connection, and writing fails.
-        until(async || stream.write_all(list.as_bytes()).await.is_err() || stream.flush().await.is_err()).await;
-        let other = transport.send(service.request("GET", "/livez")).await;
-        assert_eq!(other.status(), 200, "other clients are served");
-    }
-}
-
-#[tokio::test]
-async fn pipelined_requests_are_answered_in_order() {
-    let transport = Transport::plain(|_| {}).await;
-    let key = &transport.service.key;
-    let create = transport.begun_post("/v1/pets", &format!("content-length: {}\r\n\r\n{REX}", REX.len()));
-    let get = |id| {
-        format!("GET /v1/pets/{id} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {key}\r\nx-request-id: r{id}\r\n\r\n")
-    };
-    let requests: String = (1..=10).map(|id| format!("{create}{}", get(id))).collect();
-    let mut stream = transport.connect_with(&requests).await;
-    for id in 1..=10 {
-        for (status, request_id) in [(201, "mine"), (200, &*format!("r{id}"))] {
-            let answer = transport.read_response(&mut stream).await;
-            assert_eq!((answer.status(), answer.header("x-request-id")), (status, Some(request_id)), "{id}");
-            assert_eq!(answer.id(), id);
-        }
-    }
+async fn client_that_does_not_read_over_tls_is_disconnected() {
+    let transport = Transport::tls(|limits| (limits.head, limits.answer) = (LONG, LONG)).await;
+    let service = &transport.service;
+    let pet = parse_new_pet(&format!(r#"{{"name":"{}","categoryId":3}}"#, "🦊".repeat(255))).unwrap();
+    service.store.import_pets(Box::new(std::iter::repeat_n(Ok(pet), 100))).await.unwrap();
+    let mut stream = transport.connect().await;
+    let key = &service.key;
+    let list = format!("GET /v1/pets?limit=100 HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {key}\r\n\r\n");
+    // The responses exceed all buffers, so they stop. Then the service closes the connection, and writing fails.
+    until(async || stream.write_all(list.as_bytes()).await.is_err() || stream.flush().await.is_err()).await;
+    let other = transport.send(service.request("GET", "/livez")).await;
+    assert_eq!(other.status(), 200, "other clients are served");
 }
 
 #[tokio::test]
@@ -129,20 +87,6 @@ async fn connection_is_reused_after_errors() {
         stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n").as_bytes()).await.unwrap();
         assert_eq!(transport.read_response(&mut stream).await.status(), status);
     }
-}
-
-#[tokio::test]
-async fn unread_body_is_not_parsed_as_a_request() {
-    let transport = Transport::plain(|_| {}).await;
-    let hidden = "GET /smuggled HTTP/1.1\r\nhost: x\r\n\r\n";
-    let request = format!(
-        "GET /livez HTTP/1.1\r\nhost: x\r\nx-request-id: r1\r\ncontent-length: {}\r\n\r\n{hidden}\
-         GET /livez HTTP/1.1\r\nhost: x\r\nx-request-id: r2\r\nconnection: close\r\n\r\n",
-        hidden.len()
-    );
-    let answers = soon(raw(transport.service.store_address, request.as_bytes())).await;
-    assert_eq!(answers.matches("HTTP/1.1 200 OK").count(), answers.matches("HTTP/1.1 ").count(), "{answers}");
-    assert!(answers.contains("x-request-id: r1\r\n"), "{answers}");
 }
 
 #[tokio::test]
@@ -266,50 +210,22 @@ async fn draining_service_answers_but_is_not_ready() {
     transport.assert_closed().await;
 }
 
+/// `crates/bounded-http` tests stops without TLS.
 #[tokio::test]
-async fn stop_completes_requests_and_closes_idle_connections() {
-    for mut transport in Transport::each(|_| {}).await {
-        let framing = format!("content-length: {}\r\nexpect: 100-continue\r\n\r\n", REX.len());
-        let mut in_progress = transport.connect_with(&transport.begun_post("/v1/pets", &framing)).await;
-        assert_eq!(transport.read_response(&mut in_progress).await.status(), 100, "the request is in progress");
-        let mut used = transport.connect().await;
-        transport.assert_answers(&mut used).await;
-        // Without a handshake if the transport is TLS.
-        let mut fresh = TcpStream::connect(transport.service.store_address).await.unwrap();
-        // A later connection is served, so the earlier one has been accepted.
-        assert_eq!(transport.send(transport.service.request("GET", "/livez")).await.status(), 200);
-
-        transport.service.ask_to_stop(Stop::Drain);
-
-        assert_closed(&mut used).await;
-        assert_eq!(soon(read_to_end(&mut fresh)).await, "");
-        used.write_all(b"x").await.unwrap();
-        fresh.write_all(b"x").await.unwrap();
-        until(async || TcpStream::connect(transport.service.store_address).await.is_err()).await;
-        in_progress.write_all(REX.as_bytes()).await.unwrap();
-        let answer = transport.read_response(&mut in_progress).await;
-        assert_eq!((answer.status(), answer.header("connection")), (201, Some("close")));
-        assert_closed(&mut in_progress).await;
-        drop(in_progress);
-        soon(transport.service.stopped()).await;
-        // The service has not waited for these clients to close, so it has not read what they sent.
-        assert!(used.write_all(b"x").await.is_err() && fresh.write_all(b"x").await.is_err());
-        transport.assert_closed().await;
-        assert_eq!(transport.service.sql("SELECT count(*) FROM pets"), "1");
-    }
-}
-
-#[tokio::test]
-async fn immediate_stop_aborts_requests() {
-    let mut transport = Transport::plain(|_| {}).await;
-    let framing = "content-length: 40\r\nexpect: 100-continue\r\n\r\n";
-    let mut stream = transport.connect_with(&transport.begun_post("/v1/pets", framing)).await;
-    assert_eq!(transport.read_response(&mut stream).await.status(), 100, "the request is in progress");
+async fn stop_over_tls_closes_idle_connections_and_handshakes() {
+    let mut transport = Transport::tls(|_| {}).await;
+    let mut used = transport.connect().await;
+    transport.assert_answers(&mut used).await;
+    let mut without_handshake = TcpStream::connect(transport.service.store_address).await.unwrap();
+    // A later connection is served, so the earlier one has been accepted.
+    assert_eq!(transport.send(transport.service.request("GET", "/livez")).await.status(), 200);
 
     transport.service.ask_to_stop(Stop::Drain);
-    transport.service.ask_to_stop(Stop::Now);
 
+    assert_closed(&mut used).await;
+    assert_eq!(soon(read_to_end(&mut without_handshake)).await, "");
     soon(transport.service.stopped()).await;
+    transport.assert_closed().await;
 }
 
 /// Reads a 408 that does not come too early, and the end of the connection.

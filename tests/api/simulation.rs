@@ -1,6 +1,5 @@
 //! Simulated failures: `Prefer` on staging. `tests/contract/examples.rs` compares the errors with the document.
 
-use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use petstore::api::{Operation, RateLimit};
@@ -14,14 +13,6 @@ use crate::failing_keys::failing_key;
 use crate::service::{HELLO, REMOVAL, REX, Service, Setup};
 use crate::transport::Transport;
 
-const API: &str = include_str!("../../docs/api.md");
-
-/// The codes of the error table with their statuses, in its order.
-fn error_table() -> Vec<(&'static str, u16)> {
-    let rows = API.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | "));
-    rows.filter_map(|(code, rest)| Some((code, rest.split_once(' ')?.0.parse().ok()?))).collect()
-}
-
 pub fn preferring(service: &Service, operation: Operation, preferences: &str) -> Request {
     service.request_to(operation, "1").key(&service.key).header("prefer", preferences)
 }
@@ -34,39 +25,6 @@ pub fn applied(answer: &Response) -> &str {
 /// The status, and the preferences that were applied.
 pub fn outcome(answer: &Response) -> (u16, &str) {
     (answer.status(), applied(answer))
-}
-
-/// The first documented error of a status is that of `code`.
-#[tokio::test]
-async fn every_error_of_the_table_can_be_simulated() {
-    let service = Service::start().await;
-    let table = error_table();
-    assert_eq!(table.len(), 18);
-    let mut simulated = BTreeSet::new();
-    for operation in Operation::documented() {
-        let mut statuses = BTreeSet::new();
-        for (code, status) in &table {
-            let answer = preferring(&service, operation, &format!("error={code}")).send().await;
-            if applied(&answer).is_empty() {
-                continue;
-            }
-            let shown = answer.shown();
-            assert_eq!(
-                (applied(&answer), &*answer.code(), answer.status()),
-                (&*format!("error={code}"), *code, *status)
-            );
-            let has = |name| answer.header(name).is_some();
-            assert!(has("x-request-id"), "{shown}");
-            assert_eq!((has("www-authenticate"), has("allow")), (*status == 401, *status == 405), "{shown}");
-            assert!(has("retry-after") || ![429, 503].contains(status), "{shown}");
-            simulated.insert(*code);
-            if statuses.insert(status) {
-                let by_status = preferring(&service, operation, &format!("code={status}")).send().await;
-                assert_eq!((applied(&by_status), &*by_status.code()), (&*format!("code={status}"), *code), "{shown}");
-            }
-        }
-    }
-    assert_eq!(simulated, table.iter().map(|(code, _)| *code).collect());
 }
 
 /// A request for each POST of the API, with an `Idempotency-Key`. All of them succeed in this order.

@@ -307,11 +307,15 @@ impl Response {
         self.header("idempotent-replayed") == Some("true")
     }
 
-    /// Status, headers and body for a snapshot, without what differs from run to run.
+    /// Status, headers and body for a snapshot, without what differs from run to run, and without what responses of the API
+    /// have in common, which `tests/api/request_id.rs` and [`Self::code`] check.
     pub fn shown(&self) -> String {
         let varying = ["date", "x-request-id", "content-length"];
+        let common =
+            ["content-type: application/json\n", "cache-control: no-store\n", "x-content-type-options: nosniff\n"];
         let headers = self.head.headers.iter().filter(|(name, _)| !varying.contains(&name.as_str()));
         let lines = headers.map(|(name, value)| format!("{name}: {}\n", value.to_str().unwrap()));
+        let lines = lines.filter(|line| !common.contains(&&**line));
         let shown = format!("{}\n{}\n{}\n", self.head.status, lines.collect::<String>(), self.body);
         shown.replace(&self.address.to_string(), "HOST")
     }
