@@ -1,27 +1,38 @@
 //! Simulated errors and those of the rate limit are the examples of the document. `operations.rs` causes the other ones.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 use testkit::Response;
 
 use crate::documented::Documented;
 use crate::service::{Service, Setup};
 
+/// Each error in the table of docs/api.md can be simulated, and `code` simulates the first one of its status.
 #[tokio::test]
 async fn simulated_errors_match_their_examples() {
     let service = Service::start().await;
+    let mut simulated = BTreeSet::new();
     for operation in Documented::all(&service).await {
         for (status, response) in operation.value["responses"].as_object().unwrap() {
             assert!(response["headers"]["Preference-Applied"].is_object(), "{} {status}", operation.id());
             let examples = response["content"]["application/json"]["examples"].as_object();
-            for (code, example) in examples.into_iter().flatten() {
-                let preference = format!("error={code}");
-                let answer = operation.request(&service, "1", "").header("prefer", &preference).send().await;
-                assert_eq!(answer.json(), example["value"], "{} {code}", operation.id());
-                assert_eq!(answer.header("preference-applied"), Some(&*preference), "{}", operation.id());
-                has_the_required_headers(&answer, response);
+            for (number, (code, example)) in examples.into_iter().flatten().enumerate() {
+                let by_status = (number == 0).then(|| format!("code={status}"));
+                for preference in by_status.into_iter().chain([format!("error={code}")]) {
+                    let answer = operation.request(&service, "1", "").header("prefer", &preference).send().await;
+                    assert_eq!(answer.json(), example["value"], "{} {preference}", operation.id());
+                    assert_eq!(answer.header("preference-applied"), Some(&*preference), "{}", operation.id());
+                    has_the_required_headers(&answer, response);
+                }
+                simulated.insert(format!("{code}` | {status}"));
             }
         }
     }
+    let rows = include_str!("../../docs/api.md").lines().filter_map(|row| row.strip_prefix("| `")?.rsplit_once(" | "));
+    let errors =
+        rows.filter(|(row, _)| row.ends_with(|last: char| last.is_ascii_digit())).map(|(row, _)| row.to_owned());
+    assert_eq!(simulated, errors.collect());
 }
 
 #[tokio::test]

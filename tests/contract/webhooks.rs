@@ -12,29 +12,17 @@ use crate::process::{run, shell, shown, tool};
 const SECRETS: [&str; 2] =
     ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_3cEaQAtTBPmMpZQtBgQKjzJ4Xh1FmEKvnUhEeDl0/w4="];
 
-/// Prints the event of `delivery.json` for each secret, and whether the library rejects another body.
-const PYTHON: &str = r#"
-import json
-from standardwebhooks import Webhook, WebhookVerificationError
-delivery = json.load(open("delivery.json"))
-for secret in delivery["secrets"]:
-    print(json.dumps(Webhook(secret).verify(delivery["body"], delivery["headers"])))
-    try:
-        Webhook(secret).verify(delivery["body"] + " ", delivery["headers"])
-    except WebhookVerificationError:
-        print("null")
-"#;
-
+/// Prints the id in `delivery.json` for each secret, and whether the library rejects another body.
 const JAVASCRIPT: &str = r#"
 import { readFileSync } from "node:fs";
 import { Webhook, WebhookVerificationError } from "standardwebhooks";
 const delivery = JSON.parse(readFileSync("delivery.json", "utf8"));
 for (const secret of delivery.secrets) {
-  console.log(JSON.stringify(new Webhook(secret).verify(delivery.body, delivery.headers)));
+  console.log(new Webhook(secret).verify(delivery.body, delivery.headers).data.id);
   try {
     new Webhook(secret).verify(delivery.body + " ", delivery.headers);
   } catch (error) {
-    if (error instanceof WebhookVerificationError) console.log("null");
+    if (error instanceof WebhookVerificationError) console.log("rejected");
   }
 }
 "#;
@@ -47,32 +35,24 @@ fn deliver(folder: &Folder, url: &str) -> (Server, String) {
     (server, sent["id"].as_str().unwrap().to_owned())
 }
 
+/// The documented receivers and the bridge use the library for Python.
 #[test]
-fn libraries_of_standard_webhooks_verify_messages() {
+fn javascript_library_of_standard_webhooks_verifies_messages() {
     let (folder, endpoint) = (Folder::new(), Endpoint::acknowledging());
     folder.write("relay-secrets", SECRETS.join("\n"));
     let (_server, id) = deliver(&folder, &endpoint.url());
-    within(TIMEOUT, "relaying", || endpoint.deliveries().len() == 1);
-    let delivery = endpoint.deliveries().remove(0);
+    let delivery = endpoint.arrived(1).remove(0);
     let headers = ["webhook-id", "webhook-timestamp", "webhook-signature"].map(|name| (name, delivery.header(name)));
     let headers: Value = headers.into_iter().collect();
     let delivery = json!({"secrets": SECRETS, "headers": headers, "body": delivery.body});
     folder.write("delivery.json", delivery.to_string());
-    folder.write("verify.py", PYTHON);
     folder.write("verify.mjs", JAVASCRIPT);
     std::os::unix::fs::symlink(tool("npm/node_modules"), folder.path("node_modules")).unwrap();
 
-    for command in ["python verify.py", "node verify.mjs"] {
-        let output = run(&mut shell(command), &folder.path(""));
+    let output = run(&mut shell("node verify.mjs"), &folder.path(""));
 
-        assert!(output.status.success(), "{command}: {}", shown(&output));
-        let printed = String::from_utf8(output.stdout).unwrap();
-        let lines: Vec<Value> = printed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        assert_eq!(lines.len(), 4, "{command}: {printed}");
-        for pair in lines.chunks(2) {
-            assert_eq!((&pair[0]["data"]["id"], &pair[1]), (&json!(id), &Value::Null), "{command}: {printed}");
-        }
-    }
+    assert!(output.status.success(), "{}", shown(&output));
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), format!("{id}\nrejected\n").repeat(2));
 }
 
 #[test]
