@@ -193,22 +193,6 @@ fn line_may_have_64_kib_with_any_ending() {
 }
 
 #[test]
-fn keep_going_skips_bad_lines() {
-    let folder = Folder::new();
-    folder.write("animals", format!("{REX}\nbad\n{REX}\n{{}}\n{REX}"));
-
-    expect![[r#"
-        exit 0
-        warning: line 2: The line is not JSON: expected value at column 1.
-        warning: line 4: The field `name` is required.
-        warning: each line must be one JSON object: see `petstore pets import --help`
-        imported 3 animals, skipped 2 invalid lines
-    "#]]
-    .assert_eq(&folder.run("pets import --keep-going animals").shown());
-    assert_eq!(folder.succeed("pets export").lines().count(), 3);
-}
-
-#[test]
 fn bad_lines_after_twenty_are_only_counted() {
     let folder = Folder::new();
     folder.write("animals", "bad\n".repeat(1_000));

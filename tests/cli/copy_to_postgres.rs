@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 use testkit::postgres::query;
-use testkit::{Folder, PostgresServer, Process, Request, Response, Server, Signal, TIMEOUT, within};
+use testkit::{Folder, PostgresServer, Request, Response, Server, Signal};
 
 /// A folder with an account, keys, animals, an order and a message, and one of the keys.
 fn filled() -> (Folder, String) {
@@ -82,23 +82,6 @@ fn database_with_rows_is_rejected_unchanged() {
     .assert_eq(&refused);
     assert_eq!(query(&url, "SELECT count(*) FROM pets"), "0");
     folder.fails("move", "set --database-url to the PostgreSQL database to copy to");
-}
-
-#[test]
-fn killed_move_leaves_nothing() {
-    let folder = Folder::with_account();
-    folder.import((0..200_000).map(|n| format!("{{\"name\":\"{n}\",\"categoryId\":1}}\n")));
-    let url = PostgresServer::shared().database();
-    let moving = Process::start(&mut folder.command(&format!("move --database-url {url}")));
-    let under_way =
-        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'COPY pets%'";
-    within(TIMEOUT, "the start of the copy", || query(&url, under_way) != "0");
-    moving.signal(Signal::KILL);
-    assert_eq!(moving.end().code, None);
-
-    assert_eq!(query(&url, "SELECT count(*) FROM pets"), "0");
-    folder.succeed(&format!("move --database-url {url}"));
-    assert_eq!(query(&url, "SELECT count(*) FROM pets"), "200000");
 }
 
 #[test]

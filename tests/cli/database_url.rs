@@ -6,23 +6,6 @@ use expect_test::expect;
 use testkit::{Certificate, Folder, PostgresServer, Process};
 
 #[test]
-fn embedded_database_has_no_standbys() {
-    let folder = Folder::new();
-    let why = "an embedded database has no standbys: give --database-url with --require-standbys";
-    folder.fails("key list --require-standbys", why);
-    assert!(!folder.path("petstore-data").exists());
-}
-
-#[tokio::test]
-async fn quickstart_keeps_its_key_in_the_folder() {
-    let folder = Folder::new();
-    let url = PostgresServer::shared().database();
-    let server = folder.serve(&format!("quickstart --database-url {url}"));
-    let key = folder.read("petstore-data/quickstart.key");
-    assert_eq!(server.request("/v1/pets", key.trim_end()).await.json().as_array().unwrap().len(), 20);
-}
-
-#[test]
 fn database_is_created_once_for_one_deployment() {
     let folder = Folder::new();
     let url = PostgresServer::shared().database();

@@ -1,7 +1,7 @@
 //! TLS: renewed and unusable certificates, and public addresses that require it.
 
 use expect_test::expect;
-use testkit::{Certificate, Folder, Process, Request, Server, Signal, read_response_from, soon, until};
+use testkit::{Certificate, Folder, Process, Request, Response, Server, Signal, read_response_from, soon, until};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
@@ -91,11 +91,13 @@ async fn unusable_certificate_keeps_the_old_one() {
         cert.key: not a regular file
     "#]]
     .assert_eq(&reasons);
+    assert_eq!(metrics(&server, &first).await.metric("petstore_certificate_rejected"), 1.0);
     std::fs::remove_file(&first.key).unwrap();
     other.replace(&first);
     server.signal(Signal::HUP);
     server.logged("certificate reloaded");
     assert!(other.is_presented(server.address("store")).await);
+    assert_eq!(metrics(&server, &other).await.metric("petstore_certificate_rejected"), 0.0);
 }
 
 #[test]
@@ -111,7 +113,7 @@ fn service_refuses_to_start_with_a_bad_certificate() {
         "--tls-cert cert.pem --tls-key other.key",
     ] {
         let ended = folder.run(&format!("serve --listen 127.0.0.1:0 {flags}"));
-        shown.push_str(&format!("{flags}\n{}", ended.shown_log()));
+        shown.push_str(&format!("{flags}: {}", ended.shown_log()));
         assert!(!folder.path("petstore-data").exists(), "{flags}");
     }
     let half = folder.run("quickstart --tls-cert cert.pem").usage();
@@ -119,17 +121,13 @@ fn service_refuses_to_start_with_a_bad_certificate() {
     let half = Process::start(folder.command("serve").env("PETSTORE_TLS_KEY", "cert.key")).end().usage();
     assert_eq!(half, "exit 2\nerror: a private key needs its certificate: give --tls-cert too\n");
     expect![[r#"
-        --tls-cert missing.pem --tls-key cert.key
-        exit 1
+        --tls-cert missing.pem --tls-key cert.key: exit 1
         ERROR missing.pem: No such file or directory (os error 2)
-        --tls-cert empty.pem --tls-key cert.key
-        exit 1
+        --tls-cert empty.pem --tls-key cert.key: exit 1
         ERROR empty.pem has no certificate in PEM
-        --tls-cert cert.pem --tls-key cert.pem
-        exit 1
+        --tls-cert cert.pem --tls-key cert.pem: exit 1
         ERROR cert.pem has no private key in PEM; keys with a passphrase are not supported
-        --tls-cert cert.pem --tls-key other.key
-        exit 1
+        --tls-cert cert.pem --tls-key other.key: exit 1
         ERROR cannot use cert.pem with other.key: keys may not be consistent: KeyMismatch
     "#]]
     .assert_eq(&shown);
@@ -151,32 +149,25 @@ fn production_rejects_public_addresses_without_tls() {
         "--listen 192.0.2.1:8080 --ops-listen 192.0.2.1:8082 --listeners ops".to_owned(),
     ] {
         let ended = folder.run(&format!("serve --log-level warn {flags}"));
-        shown.push_str(&format!("{flags}\n{}", ended.shown_log()));
+        shown.push_str(&format!("{flags}: {}", ended.shown_log()));
         assert!(!folder.path("petstore-data").exists(), "{flags}");
     }
     expect![[r#"
-        --listen 192.0.2.1:8080 --messages-listen 127.0.0.1:0 --ops-listen 127.0.0.1:0
-        exit 1
+        --listen 192.0.2.1:8080 --messages-listen 127.0.0.1:0 --ops-listen 127.0.0.1:0: exit 1
         ERROR the store listener is bound to 192.0.2.1:8080, which other machines may reach, without TLS: API keys and passwords can be read in transit. Give --tls-cert and --tls-key, or --trusted-proxy if a proxy in front terminates TLS; --insecure serves anyway
-        --listen 127.0.0.1:0 --messages-listen 192.0.2.1:8081 --ops-listen 127.0.0.1:0
-        exit 1
+        --listen 127.0.0.1:0 --messages-listen 192.0.2.1:8081 --ops-listen 127.0.0.1:0: exit 1
         ERROR the messages listener is bound to 192.0.2.1:8081, which other machines may reach, without TLS: API keys and passwords can be read in transit. Give --tls-cert and --tls-key, or --trusted-proxy if a proxy in front terminates TLS; --insecure serves anyway
-        --listen 192.0.2.1:8080 --messages-listen 127.0.0.1:0 --ops-listen 127.0.0.1:0 --insecure
-        exit 1
+        --listen 192.0.2.1:8080 --messages-listen 127.0.0.1:0 --ops-listen 127.0.0.1:0 --insecure: exit 1
         WARN the store listener is bound to 192.0.2.1:8080, which other machines may reach, without TLS: API keys and passwords can be read in transit. Give --tls-cert and --tls-key, or --trusted-proxy if a proxy in front terminates TLS
         ERROR cannot listen on 192.0.2.1:8080 (--listen): Cannot assign requested address (os error 99)
-        --listen 192.0.2.1:8080 --messages-listen 127.0.0.1:0 --ops-listen 127.0.0.1:0 --data-dir staging --deployment staging
-        exit 1
+        --listen 192.0.2.1:8080 --messages-listen 127.0.0.1:0 --ops-listen 127.0.0.1:0 --data-dir staging --deployment staging: exit 1
         WARN the store listener is bound to 192.0.2.1:8080, which other machines may reach, without TLS: API keys and passwords can be read in transit. Give --tls-cert and --tls-key, or --trusted-proxy if a proxy in front terminates TLS
         ERROR cannot listen on 192.0.2.1:8080 (--listen): Cannot assign requested address (os error 99)
-        --listen 192.0.2.1:8080 --messages-listen 127.0.0.1:0 --ops-listen 127.0.0.1:0 --trusted-proxy 10.0.0.1
-        exit 1
+        --listen 192.0.2.1:8080 --messages-listen 127.0.0.1:0 --ops-listen 127.0.0.1:0 --trusted-proxy 10.0.0.1: exit 1
         ERROR cannot listen on 192.0.2.1:8080 (--listen): Cannot assign requested address (os error 99)
-        --listen 192.0.2.1:8080 --messages-listen 127.0.0.1:0 --ops-listen 127.0.0.1:0 --tls-cert cert.pem --tls-key cert.key
-        exit 1
+        --listen 192.0.2.1:8080 --messages-listen 127.0.0.1:0 --ops-listen 127.0.0.1:0 --tls-cert cert.pem --tls-key cert.key: exit 1
         ERROR cannot listen on 192.0.2.1:8080 (--listen): Cannot assign requested address (os error 99)
-        --listen 192.0.2.1:8080 --ops-listen 192.0.2.1:8082 --listeners ops
-        exit 1
+        --listen 192.0.2.1:8080 --ops-listen 192.0.2.1:8082 --listeners ops: exit 1
         WARN the ops listener is bound to 192.0.2.1:8082, which other machines may reach: it requires no credentials
         ERROR cannot listen on 192.0.2.1:8082 (--ops-listen): Cannot assign requested address (os error 99)
     "#]]
@@ -193,10 +184,14 @@ async fn assert_is_answered(server: &Server, stream: &mut TlsStream<TcpStream>) 
 async fn metrics_tell_when_the_certificate_expires() {
     let (folder, certificate) = folder();
     let server = folder.serve(&format!("serve {TLS}"));
-    let address = server.address("ops");
-    let metrics = Request::new(address, "GET", "/metrics").send_over(certificate.connect(address).await).await;
     let end = "date -d \"$(openssl x509 -in cert.pem -noout -enddate | cut -d= -f2)\" +%s";
     let end = Process::start(folder.program("sh").args(["-c", end])).end().stdout;
     let expected = end.trim().parse::<f64>().unwrap();
+    let metrics = metrics(&server, &certificate).await;
     assert_eq!(metrics.metric("petstore_certificate_expiry_timestamp_seconds"), expected);
+}
+
+async fn metrics(server: &Server, certificate: &Certificate) -> Response {
+    let address = server.address("ops");
+    Request::new(address, "GET", "/metrics").send_over(certificate.connect(address).await).await
 }

@@ -93,14 +93,8 @@ fn value_out_of_range_names_the_range() {
         ("serve --ops-listen example.com:8080", "an address is an IP address or localhost, and a port"),
         ("serve --listeners shop", "[possible values: store, messages, ops]"),
         ("serve --base-url https://example.com", "a base URL is http:// or https://, a host and an optional path, and"),
-        (
-            "serve --cors-origin example.com",
-            "an origin is a scheme, a host and an optional port, for instance https://",
-        ),
-        (
-            "serve --security-contact a@b.example",
-            "a contact is a URL with mailto:, tel: or https:, for instance mailto:",
-        ),
+        ("serve --cors-origin example.com", "an origin is a scheme, a host and an optional port, for instance"),
+        ("serve --security-contact a@b.example", "a contact is a URL with mailto:, tel: or https:, for instance"),
         ("serve --security-contact http://b.example", "a contact is a URL with mailto:, tel: or https:"),
         ("serve --max-connections 0", "0 is not in 1.."),
         ("serve --drain-delay 5", "a duration is a number and s, m, h or d, for instance 90d"),
@@ -143,6 +137,7 @@ fn misplaced_address_does_not_print_its_password() {
         "config check --tls-cert URL --tls-key URL",
         "account create URL",
         "account set-password URL",
+        "account set-role URL staff",
         "account delete URL",
         "key create --account URL --name x",
         "serve --base-url https://ada:s3cret@example.com/v1",
@@ -168,6 +163,7 @@ fn misplaced_address_does_not_print_its_password() {
         config check --tls-cert URL --tls-key URL: exit 1: error: postgres://ada:[hidden]@db/shop: No such file or directory (os error 2)
         account create URL: exit 2: error: invalid value 'postgres://ada:[hidden]@db/shop' for '<EMAIL>': must be an e-mail address, for instance ada@example.com, not a URL
         account set-password URL: exit 1: error: there is no account postgres://ada:[hidden]@db/shop
+        account set-role URL staff: exit 1: error: there is no account postgres://ada:[hidden]@db/shop
         account delete URL: exit 1: error: there is no account postgres://ada:[hidden]@db/shop
         key create --account URL --name x: exit 1: error: there is no account postgres://ada:[hidden]@db/shop
         serve --base-url https://ada:s3cret@example.com/v1: exit 2: error: invalid value 'https://ada:[hidden]@example.com/v1' for '--base-url <URL>': a base URL is http:// or https://, a host and an optional path, and ends in /v1
@@ -275,18 +271,4 @@ fn file_of_another_program_is_rejected_unchanged() {
     assert_rejected("this is not a petstore database");
     std::fs::write(&file, "This is not a database, although it is long enough.").unwrap();
     assert_rejected("file is not a database");
-}
-
-#[test]
-fn log_level_hides_lower_levels() {
-    let folder = Folder::new();
-    folder.write("animals", "{\"name\":\"Rex\",\"categoryId\":1}\nno animal\n");
-
-    let errors = folder.run("pets import animals --log-level error");
-    let warnings = folder.run("pets import animals --log-level warn --keep-going");
-
-    assert_eq!(errors.stderr.lines().count(), 1, "{errors:?}");
-    assert!(errors.stderr.starts_with("error: nothing was imported"));
-    assert_eq!(warnings.stderr.lines().count(), 2, "{warnings:?}");
-    assert!(warnings.stderr.starts_with("warning: line 2"));
 }
