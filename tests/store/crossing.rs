@@ -9,7 +9,6 @@ use petstore::domain::{AccountId, ApiKey, KeyId};
 use petstore::store::{Store, StoreError};
 use testkit::postgres::{self, query, sessions, try_query};
 use testkit::{TIMEOUT, within};
-use tokio::task::JoinHandle;
 
 use crate::fixtures::{NOW, OPERATOR, account_with_password, digest, key, new_key, open_postgresql, session};
 
@@ -23,14 +22,18 @@ const MAKE_KEY: &str = "INSERT INTO api_keys (account_id, name, hash, hint, crea
 const DELETE_ACCOUNT: &str = "UPDATE accounts SET email_folded = 'deleted 1', password_hash = NULL, deleted_at = 1;
     DELETE FROM sessions; UPDATE api_keys SET revoked_at = 1";
 
+/// Waits, for a minute at most, until another session waits for a lock.
+const AWAIT_ANOTHER: &str = "DO $$ BEGIN FOR i IN 1..6000 LOOP
+    PERFORM pg_stat_clear_snapshot(), pg_sleep(0.01);
+    EXIT WHEN EXISTS (SELECT FROM pg_stat_activity
+        WHERE datname = current_database() AND wait_event_type = 'Lock');
+    END LOOP; END $$";
+
 #[tokio::test]
 async fn deleting_an_account_includes_concurrently_created_rows() {
     let ada = Ada::new().await;
-    let other = ada.meanwhile(&format!("{BEGIN_SESSION}; {MAKE_KEY}")).await;
-
-    assert!(ada.store.delete_account(ada.account, Some(ada.digest.clone()), OPERATOR).await.unwrap());
-
-    other.await.unwrap();
+    let delete = ada.store.delete_account(ada.account, Some(ada.digest.clone()), OPERATOR);
+    assert!(ada.beside(&format!("{BEGIN_SESSION}; {MAKE_KEY}"), delete).await.unwrap());
     assert_eq!(query(&ada.url, "SELECT count(*), count(revoked_at) FROM api_keys"), "2|2");
     assert_eq!(query(&ada.url, "SELECT count(*) FROM sessions"), "0");
 }
@@ -38,12 +41,9 @@ async fn deleting_an_account_includes_concurrently_created_rows() {
 #[tokio::test]
 async fn new_password_ends_a_session_that_began_concurrently() {
     let ada = Ada::new().await;
-    let other = ada.meanwhile(BEGIN_SESSION).await;
-
     let session = session(ada.account, NOW);
-    assert!(ada.store.change_password(session, ada.digest.clone(), digest("new"), OPERATOR).await.unwrap());
-
-    other.await.unwrap();
+    let change = ada.store.change_password(session, ada.digest.clone(), digest("new"), OPERATOR);
+    assert!(ada.beside(BEGIN_SESSION, change).await.unwrap());
     assert_eq!(query(&ada.url, "SELECT count(*) FROM sessions"), "1");
     assert!(ada.store.find_session(&session.hash).await.unwrap().is_some());
 }
@@ -51,30 +51,25 @@ async fn new_password_ends_a_session_that_began_concurrently() {
 #[tokio::test]
 async fn account_being_deleted_gets_no_key() {
     let ada = Ada::new().await;
-    let other = ada.meanwhile(DELETE_ACCOUNT).await;
-    let made =
-        ada.store.create_key(new_key(&ApiKey::generate(ada.store.deployment()), ada.account, None), OPERATOR).await;
+    let key = new_key(&ApiKey::generate(ada.store.deployment()), ada.account, None);
+    let made = ada.beside(DELETE_ACCOUNT, ada.store.create_key(key, OPERATOR)).await;
     assert!(matches!(made, Err(StoreError::Refused(_))), "{made:?}");
-    other.await.unwrap();
 }
 
 #[tokio::test]
 async fn key_of_an_account_being_deleted_is_not_rotated() {
     let ada = Ada::new().await;
-    let other = ada.meanwhile(DELETE_ACCOUNT).await;
     let rotation = Rotation::to(&ApiKey::generate(ada.store.deployment()), NOW, Duration::ZERO);
-    assert_eq!(ada.store.rotate_key(ada.key, rotation, OPERATOR).await.unwrap(), None);
-    other.await.unwrap();
+    let rotated = ada.beside(DELETE_ACCOUNT, ada.store.rotate_key(ada.key, rotation, OPERATOR)).await;
+    assert_eq!(rotated.unwrap(), None);
 }
 
 #[tokio::test]
 async fn deletion_and_new_password_prevent_a_concurrent_session() {
     for change in [DELETE_ACCOUNT, "UPDATE accounts SET password_hash = 'new'; DELETE FROM sessions"] {
         let ada = Ada::new().await;
-        let other = ada.meanwhile(change).await;
-        let created = ada.store.create_session(session(ada.account, NOW), ada.digest.clone()).await;
-        assert!(!created.unwrap(), "{change}");
-        other.await.unwrap();
+        let create = ada.store.create_session(session(ada.account, NOW), ada.digest.clone());
+        assert!(!ada.beside(change, create).await.unwrap(), "{change}");
     }
 }
 
@@ -96,11 +91,13 @@ impl Ada {
         Self { url, store, account, digest, key }
     }
 
-    /// Another process executes `sql` and commits a little later.
-    async fn meanwhile(&self, sql: &str) -> JoinHandle<()> {
-        let (url, sql) = (self.url.clone(), format!("BEGIN; {sql}; SELECT pg_sleep(0.6); COMMIT"));
-        let other = tokio::task::spawn_blocking(move || _ = try_query(&url, &sql).unwrap());
+    /// The outcome of `work`. Before it, another process executes `sql`, and commits once `work` waits for it.
+    async fn beside<T>(&self, sql: &str, work: impl Future<Output = T>) -> T {
+        let (url, sql) = (self.url.clone(), format!("BEGIN; {sql}; {AWAIT_ANOTHER}; COMMIT"));
+        let other = tokio::task::spawn_blocking(move || try_query(&url, &sql));
         within(TIMEOUT, "the other process's begin", || sessions(&self.url, "wait_event = 'PgSleep'") > 0);
-        other
+        let outcome = work.await;
+        other.await.unwrap().unwrap();
+        outcome
     }
 }

@@ -342,18 +342,6 @@ fn expired_records_are_deleted_oldest_first() {
     });
 }
 
-#[test]
-fn closed_store_is_unavailable() {
-    on_every_database(async |store| {
-        store.check().await.unwrap();
-        store.close().await;
-        assert!(matches!(store.check().await, Err(StoreError::Unavailable(_))));
-        assert!(matches!(store.count_pets().await, Err(StoreError::Unavailable(_))));
-        let created = create_pet(&store, "Rex", PetStatus::Sold).await;
-        assert!(matches!(created, Err(StoreError::Unavailable(_))));
-    });
-}
-
 /// Creates an animal once per idempotency key.
 async fn create_once(store: &Store, account: AccountId, key: u64, now: Timestamp) -> Outcome<Pet<'static>> {
     let key = IdempotencyKey::parse(key.to_string().as_bytes()).unwrap();
