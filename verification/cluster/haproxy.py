@@ -38,60 +38,40 @@ listen standbys
     option httpchk OPTIONS /replica
     default-server on-marked-down shutdown-sessions
 {primary}
+"""
 
 # A process that is not ready gets no new requests, and completes its requests in flight. If no process is ready, all
 # live ones get requests, because their errors have the API's JSON body, unlike HAProxy's own errors.
 # A request is retried on another process only if it was not sent to the first: writes are never sent twice.
-frontend store
-    bind 127.0.0.1:{ports[store]}
+LISTENER = """
+frontend {listener}
+    bind 127.0.0.1:{port}
     mode http
-    use_backend store if {{ nbsrv(store) gt 0 }}
-    default_backend store_alive
+    use_backend {listener} if {{ nbsrv({listener}) gt 0 }}
+    default_backend {listener}_alive
 
-backend store
+backend {listener}
     mode http
     balance leastconn
     option httpchk GET /readyz
     default-server fall 1
-{store}
+{servers}
 
-backend store_alive
+backend {listener}_alive
     mode http
     balance leastconn
     option httpchk GET /livez
-{store}
-
-frontend messages
-    bind 127.0.0.1:{ports[messages]}
-    mode http
-    use_backend messages if {{ nbsrv(messages) gt 0 }}
-    default_backend messages_alive
-
-backend messages
-    mode http
-    balance leastconn
-    option httpchk GET /readyz
-    default-server fall 1
-{messages}
-
-backend messages_alive
-    mode http
-    balance leastconn
-    option httpchk GET /livez
-{messages}
+{servers}
 """
 
 
 def config(ports):
-    def petstores(listener):
-        return servers((name, ports[f"{name}_{listener}"], ports[f"{name}_{listener}"]) for name in PETSTORES)
+    def listener(name):
+        petstores = ((each, ports[f"{each}_{name}"], ports[f"{each}_{name}"]) for each in PETSTORES)
+        return LISTENER.format(listener=name, port=ports[name], servers=servers(petstores))
 
-    return CONFIG.format(
-        ports=ports,
-        primary=servers((name, ports[name], ports[f"{name}_api"]) for name in MEMBERS),
-        store=petstores("store"),
-        messages=petstores("messages"),
-    )
+    primary = servers((name, ports[name], ports[f"{name}_api"]) for name in MEMBERS)
+    return CONFIG.format(ports=ports, primary=primary) + listener("store") + listener("messages")
 
 
 class Haproxy:

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use petstore::domain::{
-    IdempotencyKey, KeyedRequest, NewOrder, OrderClerk, OrderTransition, PageLimit, Pet, PetQuery, PetStatus,
-    Transition,
+    AccountId, IdempotencyKey, KeyedRequest, NewOrder, OrderClerk, OrderTransition, PageLimit, Pet, PetQuery,
+    PetStatus, Transition,
 };
 use petstore::store::postgres::{Options, Postgres};
 use petstore::store::{Store, StoreError, StoredResponse, WriteKey};
@@ -27,10 +27,17 @@ const CONNECTED: &str = "SELECT pid FROM pg_stat_activity
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn every_write_of_a_batch_gets_its_own_id() {
     let (store, url) = open().await;
-    let writes: Vec<_> = (0..2_000).map(|n| tokio::spawn(create(Arc::clone(&store), format!("animal {n}")))).collect();
+    let ada = account(&store, "ada@example.com").await;
+    // Writes with an idempotency key have batches of their own.
+    let write = |n: usize| {
+        let key = (n % 2 == 1).then(|| keyed(ada, &n.to_string()));
+        let pet = new_pet(&format!("animal {n}"), PetStatus::Available);
+        spawn(&store, move |store| async move { store.create_pet(pet, key).await })
+    };
+    let writes: Vec<_> = (0..2_000).map(write).collect();
     let mut answered = HashMap::new();
     for (n, write) in writes.into_iter().enumerate() {
-        answered.insert(format!("animal {n}"), write.await.unwrap().unwrap());
+        answered.insert(format!("animal {n}"), write.await.unwrap().unwrap().executed().unwrap().id);
     }
     let batches = query(&url, "SELECT count(DISTINCT xmin::text) FROM pets").parse::<u32>().unwrap();
     assert!(batches < 200, "{batches} statements for 2000 writes: there were no batches to speak of");
@@ -138,9 +145,7 @@ async fn row_that_cannot_be_decoded_is_not_a_lost_connection() {
 async fn batch_that_waits_too_long_for_a_lock_is_not_a_lost_connection() {
     let (store, url) = open_with_timeout(Duration::from_secs(10)).await;
     let (before, operator) = (query(&url, CONNECTED), OpenTransaction::begin(&url, "LOCK TABLE pets"));
-    let key = IdempotencyKey::parse(b"key").unwrap();
-    let request = KeyedRequest::new(account(&store, "ada@example.com").await, "createPet", &key, "/v1/pets", "", NOW);
-    let key = WriteKey::new(request, |pet: &Pet<'_>| StoredResponse::json(201, pet.id.to_string().into()));
+    let key = keyed(account(&store, "ada@example.com").await, "key");
 
     let refused = store.create_pet(new_pet("Rex", PetStatus::Available), Some(key.clone())).await.unwrap_err();
 
@@ -304,6 +309,13 @@ async fn approval_of_new_order(store: &Arc<Store>) -> OrderTransition {
     let order = NewOrder { account: customer, pet_id, now: NOW };
     let order = store.place_order(order, None).await.unwrap().executed().unwrap().id;
     OrderTransition { by: OrderClerk::Customer(customer), order, transition: Transition::Approve, now: NOW }
+}
+
+/// The key of a request that creates an animal.
+fn keyed(account: AccountId, key: &str) -> WriteKey<Pet<'static>> {
+    let key = IdempotencyKey::parse(key.as_bytes()).unwrap();
+    let request = KeyedRequest::new(account, "createPet", &key, "/v1/pets", "", NOW);
+    WriteKey::new(request, |pet: &Pet<'_>| StoredResponse::json(201, pet.id.to_string().into()))
 }
 
 async fn create(store: Arc<Store>, name: String) -> petstore::store::Result<i64> {
