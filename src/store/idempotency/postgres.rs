@@ -1,4 +1,4 @@
-//! Expiry of responses stored under idempotency keys. `store/postgres/batch/keyed.rs` stores them.
+//! Expiry of responses stored under idempotency keys. `store/postgres/keyed.rs` stores them.
 
 use tokio_postgres::types::ToSql;
 

@@ -6,9 +6,9 @@ use tokio_postgres::Error;
 use uuid::Uuid;
 
 use crate::domain::{AccountId, Direction, Message, MessageId, PageLimit, TrackedMessage};
-use crate::store::postgres::batch::write::{Write, WriteResult};
-use crate::store::postgres::connect::connection::PreparedConnection;
 use crate::store::postgres::database::Postgres;
+use crate::store::postgres::engine::batch::write::{Write, WriteResult};
+use crate::store::postgres::engine::connect::connection::PreparedConnection;
 use crate::store::row::FromRow;
 use crate::store::{Outcome, Result, WriteKey, messages};
 

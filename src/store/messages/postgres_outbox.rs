@@ -10,9 +10,9 @@ use crate::store::Result;
 use crate::store::audit;
 use crate::store::export::{self, Exported, MessageSink};
 use crate::store::messages::{ADD_RETRIES, FIND_RETRIES, TAKE_RETRIES, retries};
-use crate::store::postgres::connect::connection::Connection;
-use crate::store::postgres::connect::error::within;
 use crate::store::postgres::database::Postgres;
+use crate::store::postgres::engine::connect::connection::Connection;
+use crate::store::postgres::engine::connect::error::within;
 use crate::store::postgres::rows;
 use crate::store::postgres::rows::long_query;
 

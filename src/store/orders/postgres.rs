@@ -12,9 +12,9 @@ use crate::domain::{
 };
 use crate::store::audit::Values;
 use crate::store::orders::{LISTS_OF_ALL, Lists, OrderNames, list};
-use crate::store::postgres::batch::write::{Write, WriteResult};
-use crate::store::postgres::connect::connection::PreparedConnection;
 use crate::store::postgres::database::Postgres;
+use crate::store::postgres::engine::batch::write::{Write, WriteResult};
+use crate::store::postgres::engine::connect::connection::PreparedConnection;
 use crate::store::postgres::rows;
 use crate::store::row::FromRow;
 use crate::store::{Outcome, Result, WriteKey};

@@ -10,12 +10,12 @@ use tokio_postgres::{Client, Error, Row};
 use crate::domain::{NewPet, Pet, PetQuery, PetStatus, StatusCounts};
 use crate::store::export::{self, Exported, PetSink};
 use crate::store::pets::LIST;
-use crate::store::postgres::batch::reads::{Pending, Read};
-use crate::store::postgres::batch::write::{Write, WriteResult};
-use crate::store::postgres::connect::connection::PreparedConnection;
-use crate::store::postgres::connect::error::{describe, ends_connection, within};
+use crate::store::postgres::engine::batch::reads::{Pending, Read};
+use crate::store::postgres::engine::batch::write::{Write, WriteResult};
+use crate::store::postgres::engine::connect::connection::PreparedConnection;
+use crate::store::postgres::engine::connect::error::{describe, ends_connection, within};
 use crate::store::postgres::database::{PetId, Postgres};
-use crate::store::postgres::readers::Readers;
+use crate::store::postgres::engine::readers::Readers;
 use crate::store::postgres::rows::{LONG, long_query, page};
 use crate::store::{Outcome, PetSource, Result, StoreError, WriteKey};
 

@@ -7,16 +7,16 @@ use tokio::time::{Instant, timeout};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error, Row};
 
-use super::batch::reads::ReadBatcher;
-use super::batch::writer::{WriteQueue, WriteQueues};
-use super::commit::await_commit;
-use super::connect::connection::Connection;
-use super::connect::error::{timed_out, within};
-use super::connect::limits::Limits;
-use super::connections::Connections;
-use super::readers::Readers;
+use super::engine::batch::reads::ReadBatcher;
+use super::engine::batch::writer::{WriteQueue, WriteQueues};
+use super::engine::commit::await_commit;
+use super::engine::connect::connection::Connection;
+use super::engine::connect::error::{timed_out, within};
+use super::engine::connect::limits::Limits;
+use super::engine::connections::Connections;
+use super::engine::readers::Readers;
+use super::engine::supervisor::Supervisor;
 use super::rows::{LONG, long_query};
-use super::supervisor::Supervisor;
 use crate::domain::{Deployment, KeyHash, Message, NewOrder, NewPet, OrderTransition, PetQuery};
 use crate::store::{Result, StoreError};
 

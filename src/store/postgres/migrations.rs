@@ -9,7 +9,7 @@ use tokio::time::{sleep, timeout};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Error, Row, Transaction};
 
-use super::connect::error::describe;
+use super::engine::connect::error::describe;
 use crate::domain::{Deployment, Email};
 use crate::store::migrations::{
     self, ADDRESS_FORMS, Applied, INSERT_RECORD, Migration, MigrationStatus, POSTGRES as MIGRATIONS,

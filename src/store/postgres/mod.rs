@@ -4,16 +4,12 @@
 //! and nothing has to be rolled back. Operations of several statements (an import, a copy, a new password, deleting an
 //! account) open their own connection.
 
-pub(super) mod batch;
-pub(super) mod commit;
-pub(super) mod connect;
-pub(super) mod connections;
 pub(super) mod database;
+pub(super) mod engine;
+pub(super) mod keyed;
 pub(super) mod migrations;
 mod open;
-pub(super) mod readers;
 pub(super) mod rows;
-pub(super) mod supervisor;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,19 +17,19 @@ use std::sync::atomic::Ordering;
 use tokio::time::{Instant, timeout};
 
 pub use crate::store::messages::postgres_outbox::RelayLease;
-use batch::reads::ReadBatcher;
-use batch::writer::{WriteQueue, WriteQueues};
-use connect::connection::Connector;
-use connect::error::timed_out;
-pub(super) use connect::error::within;
-use connect::limits::CHECK_TIMEOUT;
-pub use connect::limits::Limits;
-pub use connect::settings::{Options, ProcessKind};
-pub use connect::url::DatabaseUrl;
-use connections::Connections;
 pub use database::Postgres;
+use engine::batch::reads::ReadBatcher;
+use engine::batch::writer::{WriteQueue, WriteQueues};
+use engine::connect::connection::Connector;
+use engine::connect::error::timed_out;
+pub(super) use engine::connect::error::within;
+use engine::connect::limits::CHECK_TIMEOUT;
+pub use engine::connect::limits::Limits;
+pub use engine::connect::settings::{Options, ProcessKind};
+pub use engine::connect::url::DatabaseUrl;
+use engine::connections::Connections;
+use engine::readers::Readers;
 use migrations::Schema;
-use readers::Readers;
 pub(super) use rows::LONG;
 
 use super::{Meters, MigrationStatus, ReaderMeter, Result, StoreError, deployment};

@@ -5,9 +5,9 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tokio_postgres::Client;
 
-use super::connect::connection::{Connection, Connector};
-use super::connect::pooler;
-use super::connect::settings::{Options, ProcessKind};
+use super::engine::connect::connection::{Connection, Connector};
+use super::engine::connect::pooler;
+use super::engine::connect::settings::{Options, ProcessKind};
 use super::migrations::{self, Schema};
 use crate::domain::Deployment;
 use crate::store::{Result, StoreError, deployment};

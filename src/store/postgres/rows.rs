@@ -5,8 +5,8 @@ use std::time::Duration;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use super::connect::connection::Connection;
-use super::connect::error::within;
+use super::engine::connect::connection::Connection;
+use super::engine::connect::error::within;
 use crate::domain::PageLimit;
 use crate::store::row::FromRow;
 use crate::store::{Result, StoreError};

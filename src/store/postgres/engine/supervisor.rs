@@ -12,8 +12,8 @@ use tokio_postgres::Error;
 use super::commit::{await_commit, check_standbys};
 use super::connect::connection::{Connector, PreparedConnection};
 use super::connect::limits::Limits;
-use super::open;
 use crate::runtime::backoff::Backoff;
+use crate::store::postgres::open;
 use crate::store::{Result, StoreError};
 
 /// Interval at which a connection is checked: its server must answer, accept writes and have the required standbys.

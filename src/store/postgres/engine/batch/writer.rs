@@ -6,11 +6,11 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::keyed;
 use super::write::{KeyedWrite, Write, WriteOutcome};
-use crate::store::postgres::connect::error::timed_out;
-use crate::store::postgres::connections::Connections;
-use crate::store::postgres::supervisor::Supervisor;
+use crate::store::postgres::engine::connect::error::timed_out;
+use crate::store::postgres::engine::connections::Connections;
+use crate::store::postgres::engine::supervisor::Supervisor;
+use crate::store::postgres::keyed;
 use crate::store::{Meters, Outcome, Result, StoreError, WriteKey, WriterMeter};
 use crate::telemetry::traces;
 

@@ -18,10 +18,10 @@ use std::collections::HashMap;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Row};
 
-use super::write::{KeyedWrite, Write, WriteOutcome, WriteResult};
+use super::engine::batch::write::{KeyedWrite, Write, WriteOutcome, WriteResult};
 use crate::domain::KeyedRequest;
 use crate::domain::idempotency::RETENTION;
-use crate::store::postgres::connect::connection::PreparedConnection;
+use crate::store::postgres::engine::connect::connection::PreparedConnection;
 use crate::store::{Outcome, StoredResponse, WriteKey};
 
 type Result<T> = std::result::Result<T, Error>;

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 
-use crate::store::postgres::connect::error::timed_out;
-use crate::store::postgres::readers::Readers;
+use crate::store::postgres::engine::connect::error::timed_out;
+use crate::store::postgres::engine::readers::Readers;
 use crate::store::{Result, StoreError};
 
 /// Maximum number of reads in a batch. Bounds the wait of the first one.

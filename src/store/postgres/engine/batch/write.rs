@@ -2,7 +2,7 @@
 
 use tokio_postgres::Error;
 
-use crate::store::postgres::connect::connection::PreparedConnection;
+use crate::store::postgres::engine::connect::connection::PreparedConnection;
 use crate::store::{Outcome, WriteKey};
 
 /// A write that shares a statement with other writes of its type.
