@@ -12,7 +12,6 @@ use crate::cli::run::serve::Serve;
 use crate::cli::terminal::passwords;
 use crate::cli::{Cli, Command, command};
 use crate::config::{File, environment};
-use crate::store::postgres::Limits;
 
 /// The parsed command line, with the source of each setting.
 pub struct Parsed {
@@ -47,7 +46,7 @@ pub fn parse(arguments: &[OsString]) -> Result<Parsed, clap::Error> {
 fn parsed(matches: ArgMatches, file: File) -> Result<Parsed, clap::Error> {
     let mut cli = Cli::from_arg_matches(&matches)?;
     if let Some(url) = &mut cli.common.database_url {
-        url.limits = Limits(cli.common.database_timeout);
+        url.timeout = cli.common.database_timeout;
     }
     if let Command::Serve(Serve { service, .. }) | Command::Quickstart(Quickstart { service, .. }) = &cli.command {
         service.certificate().map_err(invalid)?;

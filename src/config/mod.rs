@@ -20,7 +20,7 @@ use crate::api::{Addresses, ApiSettings, BaseUrl, Listener, Network, RateLimit};
 use crate::domain::time::duration;
 use crate::domain::{Deployment, Invalid};
 use crate::relay::RelayUrl;
-use crate::store::postgres::DatabaseUrl;
+use crate::store::postgres::{self, DatabaseUrl};
 use crate::telemetry::{LogFormat, LogLevel};
 pub use file::{File, settings, takes_list};
 pub use keep::Keep;
@@ -237,7 +237,7 @@ pub struct SecretParser<T> {
     pub parse: fn(&str) -> Result<T, Invalid>,
 }
 
-const DATABASE_URL: SecretParser<DatabaseUrl> = SecretParser { name: "database URL", parse: DatabaseUrl::parse };
+const DATABASE_URL: SecretParser<DatabaseUrl> = SecretParser { name: "database URL", parse: postgres::parse_url };
 
 const RELAY_URL: SecretParser<RelayUrl> = SecretParser { name: "relay URL", parse: RelayUrl::parse };
 

@@ -1,78 +1,17 @@
-//! TLS of clients: PostgreSQL, the relay, the trace collector, `petstore healthcheck`. That of the listeners is in `server`.
+//! TLS of the HTTP client: the relay, the trace collector, `petstore healthcheck`. That of the listeners is in `bounded-http`.
 
-use std::fmt::Display;
 use std::sync::Arc;
 
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
-use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::server::ParsedCertificate;
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use tokio::task::spawn_blocking;
 use tokio_rustls::TlsConnector;
 
-/// The cryptography of TLS. Every configuration names it, so that none depends on the process-wide default.
-fn provider() -> Arc<CryptoProvider> {
-    Arc::new(ring::default_provider())
-}
-
-/// Parses the certificates of a PEM file, in order. Fails if there is none. Errors name `file`.
-fn certificates(pem: &[u8], file: impl Display) -> Result<Vec<CertificateDer<'static>>, String> {
-    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-    match certificates {
-        Ok(found) if found.is_empty() => Err(format!("{file} has no certificate in PEM")),
-        Ok(found) => Ok(found),
-        Err(error) => Err(format!("{file} is not PEM: {error}")),
-    }
-}
-
-/// The servers that a client trusts.
-#[derive(Debug)]
-pub enum Trust {
-    /// Any server. The connection is encrypted, but the peer is unknown.
-    Anybody,
-    /// Servers with a certificate from one of these authorities, for any name.
-    Authority(Authorities),
-    /// Servers with a certificate from one of these authorities, for their own name.
-    Name(Authorities),
-}
-
-/// Certificates of trusted authorities, and of servers that are trusted without an authority.
-#[derive(Debug)]
-pub struct Authorities {
-    roots: RootCertStore,
-    certificates: Vec<CertificateDer<'static>>,
-}
-
-impl Authorities {
-    /// Ignores unusable certificates, which bundles of many authorities contain. `None` if none is usable.
-    pub fn new(certificates: Vec<CertificateDer<'static>>) -> Option<Self> {
-        let mut roots = RootCertStore::empty();
-        let (usable, _) = roots.add_parsable_certificates(certificates.iter().cloned());
-        (usable > 0).then_some(Self { roots, certificates })
-    }
-
-    /// Parses the certificates of a PEM file. Fails if none is usable. Errors name `file`.
-    pub fn of_pem(pem: &[u8], file: impl Display) -> Result<Self, String> {
-        Self::new(certificates(pem, &file)?).ok_or_else(|| format!("{file} has no usable certificate"))
-    }
-}
-
-/// Returns the operating system's authorities, or those of the file that `SSL_CERT_FILE` names. Fails if there are none. May
-/// block.
-pub fn system_authorities() -> Result<Authorities, String> {
-    let certificates = rustls_native_certs::load_native_certs().certs;
-    Authorities::new(certificates)
-        .ok_or_else(|| "the system has no certificate authorities: install ca-certificates".into())
-}
+pub use crate::store::postgres::engine::tls::{Authorities, Trust, client};
 
 /// Returns a [`connector`] that trusts the authorities in `file`, or else the operating system's. For the start of the
 /// process, because it may block.
 #[cfg(feature = "otlp")]
 pub fn connector_at_start(file: Option<String>, protocols: &[&[u8]]) -> Result<TlsConnector, String> {
-    let Some(file) = file else { return connector(system_authorities()?, protocols) };
+    let Some(file) = file else { return connector(Authorities::of_system()?, protocols) };
     let pem = super::regular_file::read_at_start(file.as_ref()).map_err(|error| format!("{file}: {error}"))?;
     connector(Authorities::of_pem(&pem, &file)?, protocols)
 }
@@ -80,7 +19,7 @@ pub fn connector_at_start(file: Option<String>, protocols: &[&[u8]]) -> Result<T
 /// Returns a [`connector`] that trusts the operating system's authorities.
 pub async fn system_connector(protocols: &[&[u8]]) -> Result<TlsConnector, String> {
     // The disk may hang.
-    let authorities = spawn_blocking(system_authorities).await.map_err(|error| error.to_string())?;
+    let authorities = spawn_blocking(Authorities::of_system).await.map_err(|error| error.to_string())?;
     connector(authorities?, protocols)
 }
 
@@ -88,75 +27,4 @@ pub async fn system_connector(protocols: &[&[u8]]) -> Result<TlsConnector, Strin
 pub fn connector(authorities: Authorities, protocols: &[&[u8]]) -> Result<TlsConnector, String> {
     let config = client(Trust::Name(authorities), protocols).map_err(|error| error.to_string())?;
     Ok(TlsConnector::from(Arc::new(config)))
-}
-
-pub fn client(trust: Trust, protocols: &[&[u8]]) -> Result<ClientConfig, rustls::Error> {
-    let provider = provider();
-    let verifier = Verifier { trust, provider: Arc::clone(&provider) };
-    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
-    let config = config.dangerous().with_custom_certificate_verifier(Arc::new(verifier));
-    let mut config = config.with_no_client_auth();
-    config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
-    Ok(config)
-}
-
-#[derive(Debug)]
-struct Verifier {
-    trust: Trust,
-    provider: Arc<CryptoProvider>,
-}
-
-impl ServerCertVerifier for Verifier {
-    fn verify_server_cert(
-        &self,
-        certificate: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        let (Trust::Authority(authorities) | Trust::Name(authorities)) = &self.trust else {
-            return Ok(ServerCertVerified::assertion());
-        };
-        let parsed = ParsedCertificate::try_from(certificate)?;
-        // A server's own certificate in the file is trusted like an authority's. Tools mark self-signed certificates as
-        // authorities, which the verification below rejects for a server.
-        if !authorities.certificates.contains(certificate) {
-            let algorithms = self.provider.signature_verification_algorithms.all;
-            verify_server_cert_signed_by_trust_anchor(&parsed, &authorities.roots, intermediates, now, algorithms)?;
-        }
-        if matches!(self.trust, Trust::Name(_)) {
-            verify_server_name(&parsed, name)?;
-        }
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        match self.trust {
-            // The signature proves nothing about an unverified certificate, and some old certificates cannot be parsed.
-            Trust::Anybody => Ok(HandshakeSignatureValid::assertion()),
-            _ => verify_tls12_signature(message, certificate, signed, &self.provider.signature_verification_algorithms),
-        }
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        match self.trust {
-            Trust::Anybody => Ok(HandshakeSignatureValid::assertion()),
-            _ => verify_tls13_signature(message, certificate, signed, &self.provider.signature_verification_algorithms),
-        }
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
-    }
 }

@@ -47,8 +47,8 @@ pub struct Disk {
 
 #[derive(Debug)]
 pub struct Meters<'a> {
-    /// Each writer with the kind of its writes.
-    pub writers: Vec<(&'static str, &'a WriterMeter)>,
+    /// Each writer with the kind of its writes and the number that wait.
+    pub writers: Vec<(&'static str, &'a WriterMeter, i64)>,
     pub readers: &'a ReaderMeter,
     pub reads: i64,
     /// PostgreSQL connections: the purpose of each, and whether it is up.

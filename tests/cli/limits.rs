@@ -34,7 +34,7 @@ const LIMITS: &str = r#"
     wait for another program that writes to SQLite | 5 s → 503 |
         store/sqlite/mod.rs | busy_timeout: Duration::from_secs(5),
     operation on PostgreSQL | `database-timeout`, by default 1.8 s → 503 |
-        store/postgres/engine/connect/limits.rs | Self(Duration::from_millis(1_800))
+        store/postgres/engine/connect/limits.rs | DEFAULT_TIMEOUT: Duration = Duration::from_millis(1_800);
     stored response of an `Idempotency-Key` | 24 h |
         domain/idempotency.rs | RETENTION: Duration = Duration::from_hours(24);
     unused session of the console | 2 h | domain/session.rs | IDLE: Duration = Duration::from_hours(2);
@@ -51,7 +51,7 @@ const LIMITS: &str = r#"
     rejected connections per listener and second | 1,500 | bounded-http/load_shedding.rs | REJECTIONS_PER_SECOND: u32 = 1_500;
     unsent response of a connection, in the kernel | 128 KiB | bounded-http/lib.rs | UNSENT_BYTES: u32 = 128 * 1024;
     waiting writes, on PostgreSQL of each kind | 4,096 → 503 | store/sqlite/mod.rs | queue: 4_096,
-    waiting reads on PostgreSQL | 4,096 → 503 | store/postgres/engine/connect/settings.rs | queue: 4_096,
+    waiting reads on PostgreSQL | 4,096 → 503 | store/postgres/settings.rs | queue: 4_096,
     write-ahead log of SQLite | 963 MiB before a batch → writes get 503 | store/sqlite/mod.rs | wal_pages: 245_000,
     write-ahead log during a backup | 512 MiB → the backup fails |
         store/sqlite/backup.rs | LONGEST_LOG: u64 = 512 << 20;

@@ -155,7 +155,7 @@ impl Service {
             None => Store::Sqlite(Sqlite::open(&options).unwrap()),
             Some(url) => {
                 let mut url = DatabaseUrl::parse(&url).unwrap();
-                url.limits = postgres::Limits(TIMEOUT);
+                url.timeout = TIMEOUT;
                 let options = postgres::Options { deployment: Some(setup.deployment), ..postgres::Options::new(url) };
                 Store::Postgres(Box::new(Postgres::open(&options).await.unwrap()))
             }

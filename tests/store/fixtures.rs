@@ -75,7 +75,7 @@ pub fn options(url: &str) -> postgres::Options {
 
 pub fn with_timeout(url: &str, timeout: Duration) -> postgres::Options {
     let mut url = DatabaseUrl::parse(url).unwrap();
-    url.limits = postgres::Limits(timeout);
+    url.timeout = timeout;
     postgres::Options { create: Some(Deployment::Staging), ..postgres::Options::new(url) }
 }
 

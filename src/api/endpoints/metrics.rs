@@ -76,19 +76,19 @@ fn build(api: &Api, out: &mut Exposition) {
 }
 
 fn store(meters: &Meters<'_>, out: &mut Exposition) {
-    let writers = || meters.writers.iter().map(|(name, writer)| ([("writes", *name)], *writer));
+    let writers = || meters.writers.iter().map(|(name, writer, queued)| ([("writes", *name)], *writer, *queued));
     let mut queued = out.gauge("petstore_writer_queued", "Writes waiting for a batch.");
-    for (labels, writer) in writers() {
-        queued.sample(&labels, writer.queued.get());
+    for (labels, _, number) in writers() {
+        queued.sample(&labels, number);
     }
     let mut batches =
         out.histogram("petstore_writer_batch_writes", "Number of writes in a batch, which are committed together.");
-    for (labels, writer) in writers() {
+    for (labels, writer, _) in writers() {
         batches.spread(&labels, &writer.batch);
     }
     let mut commits =
         out.histogram("petstore_writer_commit_duration_seconds", "Time from the start of a batch until it is durable.");
-    for (labels, writer) in writers() {
+    for (labels, writer, _) in writers() {
         commits.spread(&labels, &writer.commit);
     }
     out.gauge("petstore_reads_in_flight", "Database reads in progress.").sample(&[], meters.reads);
@@ -152,7 +152,10 @@ fn limits(api: &Api, meters: &Meters<'_>, out: &mut Exposition) {
         .sample(&[("limit", "account_rate")], api.rate_limits.as_ref().map_or(0, RateLimits::refused))
         .sample(&[("limit", "sign_in_attempts")], api.password_counters.throttled.get())
         .sample(&[("limit", "password_hashes")], api.password_counters.refused.get())
-        .sample(&[("limit", "write_queue")], meters.writers.iter().map(|(_, writer)| writer.refused.get()).sum::<u64>())
+        .sample(
+            &[("limit", "write_queue")],
+            meters.writers.iter().map(|(_, writer, _)| writer.refused.get()).sum::<u64>(),
+        )
         .sample(&[("limit", "reads_waiting")], meters.readers.refused.get());
     out.counter("petstore_password_hashes_total", "Passwords hashed or verified.")
         .sample(&[], api.password_counters.hashed.get());

@@ -10,8 +10,7 @@ use crate::domain::api_key::{KeyGrant, KeyQuery, KeyState, NewKey, Rotation};
 use crate::domain::{AccountId, Action, Actor, KeyHash, KeyId, KeyRecord, Timestamp};
 use crate::store::audit::Values;
 use crate::store::postgres::database::Postgres;
-use crate::store::postgres::engine::batch::reads::{Pending, Read};
-use crate::store::postgres::engine::readers::Readers;
+use crate::store::postgres::engine::{self, Pending, Read, Readers};
 use crate::store::postgres::rows;
 use crate::store::row::FromRow;
 use crate::store::{Result, StoreError, page_of};
@@ -148,7 +147,7 @@ impl Postgres {
     }
 
     pub async fn find_key(&self, hash: &KeyHash) -> Result<Option<KeyGrant>> {
-        self.keys.read(*hash).await
+        Ok(self.keys.read(*hash).await?)
     }
 
     pub async fn revoke_key(&self, key: KeyId, actor: Actor) -> Result<bool> {
@@ -188,7 +187,7 @@ impl Read for KeyHash {
         let found = readers.query(FIND, &[&hashes]).await;
         let found = found.and_then(|rows| {
             let grants = rows.iter().map(|row| Ok((row.try_get::<_, &[u8]>(8)?.to_owned(), KeyGrant::from_row(row)?)));
-            grants.collect::<Result<HashMap<_, _>>>()
+            grants.collect::<engine::Result<HashMap<_, _>>>()
         });
         for Pending { read, reply } in batch {
             _ = reply.send(found.as_ref().map(|found| found.get(&read.0[..]).cloned()).map_err(Clone::clone));

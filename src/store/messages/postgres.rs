@@ -7,8 +7,8 @@ use uuid::Uuid;
 
 use crate::domain::{AccountId, Direction, Message, MessageId, PageLimit, TrackedMessage};
 use crate::store::postgres::database::Postgres;
-use crate::store::postgres::engine::batch::write::{Write, WriteResult};
-use crate::store::postgres::engine::connect::connection::PreparedConnection;
+use crate::store::postgres::engine::PreparedConnection;
+use crate::store::postgres::write::{Write, WriteResult};
 use crate::store::row::FromRow;
 use crate::store::{Outcome, Result, WriteKey, messages};
 

@@ -11,8 +11,7 @@ use crate::store::audit;
 use crate::store::export::{self, Exported, MessageSink};
 use crate::store::messages::{ADD_RETRIES, FIND_RETRIES, TAKE_RETRIES, retries};
 use crate::store::postgres::database::Postgres;
-use crate::store::postgres::engine::connect::connection::Connection;
-use crate::store::postgres::engine::connect::error::within;
+use crate::store::postgres::engine::{Connection, within};
 use crate::store::postgres::rows;
 use crate::store::postgres::rows::long_query;
 
@@ -68,7 +67,7 @@ impl Postgres {
             }
         };
         let take = connection.client.query_one("SELECT pg_try_advisory_lock($1)", &[&LOCK]);
-        Ok(within(self.limits().operation(), take).await?.try_get(0)?)
+        Ok(within(self.cluster.timeout(), take).await?.try_get(0)?)
     }
 
     pub async fn unsent_messages(&self, after: (AccountId, MessageId), limit: u32) -> Result<Vec<Message>> {

@@ -13,9 +13,9 @@ use crate::domain::{
 use crate::store::audit::Values;
 use crate::store::orders::{LISTS_OF_ALL, Lists, OrderNames, list};
 use crate::store::postgres::database::Postgres;
-use crate::store::postgres::engine::batch::write::{Write, WriteResult};
-use crate::store::postgres::engine::connect::connection::PreparedConnection;
+use crate::store::postgres::engine::PreparedConnection;
 use crate::store::postgres::rows;
+use crate::store::postgres::write::{Write, WriteResult};
 use crate::store::row::FromRow;
 use crate::store::{Outcome, Result, WriteKey};
 

@@ -10,13 +10,10 @@ use tokio_postgres::{Client, Error, Row};
 use crate::domain::{NewPet, Pet, PetQuery, PetStatus, StatusCounts};
 use crate::store::export::{self, Exported, PetSink};
 use crate::store::pets::LIST;
-use crate::store::postgres::engine::batch::reads::{Pending, Read};
-use crate::store::postgres::engine::batch::write::{Write, WriteResult};
-use crate::store::postgres::engine::connect::connection::PreparedConnection;
-use crate::store::postgres::engine::connect::error::{describe, ends_connection, within};
 use crate::store::postgres::database::{PetId, Postgres};
-use crate::store::postgres::engine::readers::Readers;
+use crate::store::postgres::engine::{self, Pending, PreparedConnection, Read, Readers, within};
 use crate::store::postgres::rows::{LONG, long_query, page};
+use crate::store::postgres::write::{Write, WriteResult};
 use crate::store::{Outcome, PetSource, Result, StoreError, WriteKey};
 
 macro_rules! insert {
@@ -93,11 +90,11 @@ impl Postgres {
 
     pub async fn list_pets(&self, query: &PetQuery, each: &mut (dyn FnMut(Pet<'_>) + Send)) -> Result<bool> {
         let rows = self.lists.read(*query).await?;
-        page(&rows, query.limit, |row| from_row(row).map(&mut *each))
+        page(&rows, query.limit, |row| Ok(from_row(row).map(&mut *each)?))
     }
 
     pub async fn find_pet(&self, id: i64) -> Result<Option<Pet<'static>>> {
-        self.finds.read(PetId(id)).await
+        Ok(self.finds.read(PetId(id)).await?)
     }
 
     /// Adds all animals in one transaction. If it fails, the connection is dropped and the transaction with it.
@@ -117,7 +114,7 @@ impl Postgres {
         let connection = self.connect().await?;
         let read = async |after: i64| {
             let rows = long_query(&connection, LIST, &[&after, &(export::PETS as i64)]).await?;
-            rows.iter().map(|row| from_row(row).map(Pet::into_owned)).collect()
+            Ok(rows.iter().map(|row| from_row(row).map(Pet::into_owned)).collect::<std::result::Result<_, _>>()?)
         };
         export::in_pages(export::PETS, i64::MIN, read, |pet: &Pet<'_>| pet.id, each).await
     }
@@ -155,9 +152,9 @@ fn arrays(pets: &[NewPet]) -> (Vec<&str>, Vec<i64>, Vec<i16>) {
 
 /// The error of statements that end with a commit. Names `in_doubt` if they may have been committed.
 pub fn failed(error: Error, in_doubt: &str) -> StoreError {
-    match ends_connection(&error) {
-        true => StoreError::Unavailable(format!("{}: {in_doubt} before you retry", describe(&error))),
-        false => error.into(),
+    match engine::Error::of_commit(error) {
+        engine::Error::Unknown(why) => StoreError::Unavailable(format!("{why}: {in_doubt} before you retry")),
+        error => error.into(),
     }
 }
 
@@ -213,7 +210,7 @@ async fn pages_of(
     readers: &Readers,
     sql: &'static str,
     lists: impl Iterator<Item = &PetQuery>,
-) -> Result<Vec<Arc<Vec<Row>>>> {
+) -> engine::Result<Vec<Arc<Vec<Row>>>> {
     let (starts, rows): (Vec<_>, Vec<_>) = lists.map(|list| (list.start(), list.limit.get() + 1)).unzip();
     let mut pages = starts.iter().map(|_| Vec::new()).collect::<Vec<_>>();
     for row in readers.query(sql, &[&starts, &rows]).await? {
@@ -232,8 +229,8 @@ impl Read for PetId {
         let found = readers.query(FIND, &[&ids]).await;
         let found = found.and_then(|rows| {
             rows.iter()
-                .map(|row| from_row(row).map(|pet| (pet.id, pet.into_owned())))
-                .collect::<Result<HashMap<_, _>>>()
+                .map(|row| Ok(from_row(row).map(|pet| (pet.id, pet.into_owned()))?))
+                .collect::<engine::Result<HashMap<_, _>>>()
         });
         for Pending { read, reply } in batch {
             _ = reply.send(found.as_ref().map(|found| found.get(&read.0).cloned()).map_err(Clone::clone));
@@ -242,7 +239,7 @@ impl Read for PetId {
 }
 
 /// Borrows the name from the row.
-fn from_row(row: &Row) -> Result<Pet<'_>> {
+fn from_row(row: &Row) -> std::result::Result<Pet<'_>, Error> {
     Ok(Pet {
         id: row.try_get(0)?,
         name: row.try_get::<_, &str>(1)?.into(),

@@ -3,31 +3,26 @@
 use std::sync::Arc;
 
 use tokio::sync::Mutex;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error, Row};
 
-use super::engine::batch::reads::ReadBatcher;
-use super::engine::batch::writer::{WriteQueue, WriteQueues};
-use super::engine::commit::await_commit;
-use super::engine::connect::connection::Connection;
-use super::engine::connect::error::{timed_out, within};
-use super::engine::connect::limits::Limits;
-use super::engine::connections::Connections;
-use super::engine::readers::Readers;
-use super::engine::supervisor::Supervisor;
+use super::engine::{Cluster, Connection, ReadBatcher, Readers, SingleWrites, within};
+use super::error::timed_out;
 use super::rows::{LONG, long_query};
+use super::write_queues::{WriteQueue, WriteQueues};
 use crate::domain::{Deployment, KeyHash, Message, NewOrder, NewPet, OrderTransition, PetQuery};
-use crate::store::{Result, StoreError};
+use crate::store::{ReaderMeter, Result};
 
 #[derive(Debug)]
 pub struct Postgres {
-    pub(in crate::store) connections: Connections,
+    pub(in crate::store) cluster: Cluster,
     pub(in crate::store) deployment: Deployment,
     pub(in crate::store) id: String,
     /// Version of the server at start.
     pub(in crate::store) version: String,
     pub(in crate::store) readers: Arc<Readers>,
+    pub(in crate::store) reader_meter: Arc<ReaderMeter>,
     pub(in crate::store) lists: ReadBatcher<PetQuery>,
     pub(in crate::store) finds: ReadBatcher<PetId>,
     pub(in crate::store) keys: ReadBatcher<KeyHash>,
@@ -36,9 +31,9 @@ pub struct Postgres {
     pub(in crate::store) pets: WriteQueues<NewPet>,
     pub(in crate::store) messages: WriteQueues<Message>,
     pub(in crate::store) orders: WriteQueues<NewOrder>,
-    pub(in crate::store) transitions: WriteQueue<OrderTransition>,
+    pub(in crate::store) transitions: WriteQueue<OrderTransition, true>,
     /// Connection for writes that are too rare for a batch.
-    pub(in crate::store) single: Arc<Supervisor>,
+    pub(in crate::store) single: SingleWrites,
     /// Locked while whole tables are counted.
     pub(in crate::store) counting: Arc<Mutex<()>>,
 }
@@ -48,29 +43,15 @@ pub struct Postgres {
 pub struct PetId(pub i64);
 
 impl Postgres {
-    pub const fn limits(&self) -> Limits {
-        self.connections.connector.limits()
-    }
-
     /// Executes a write of one statement.
     pub async fn write(&self, sql: &'static str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
-        self.single.write(async |prepared| prepared.query(sql, parameters).await).await
+        Ok(self.single.write(sql, parameters).await?)
     }
 
     /// Executes a transaction on its own connection. If it ends before its commit, the connection is dropped and the
     /// transaction with it.
     pub async fn write_steps<T>(&self, steps: impl AsyncFnOnce(&Client) -> std::result::Result<T, Error>) -> Result<T> {
-        let (began, limits) = (Instant::now(), self.limits());
-        let limit = limits.operation();
-        let connection = timeout(limit, self.connect()).await.map_err(|_| timed_out(limit))??;
-        let client = &connection.client;
-        await_commit(&connection, began, limit, async {
-            client.batch_execute(&format!("{}; BEGIN", limits.settings())).await?;
-            let outcome = steps(client).await?;
-            client.batch_execute("COMMIT").await?;
-            Ok(outcome)
-        })
-        .await
+        Ok(self.cluster.transaction(steps).await?)
     }
 
     /// Runs a query that counts whole tables. One runs at a time, and it continues if its caller goes away, so that
@@ -90,9 +71,6 @@ impl Postgres {
 
     /// Opens a connection for a long operation.
     pub async fn connect(&self) -> Result<Connection> {
-        if !self.single.is_open() {
-            return Err(StoreError::Unavailable("the store is closed".into()));
-        }
-        Ok(self.connections.connector.connect().await?.0)
+        Ok(self.cluster.connection().await?)
     }
 }

@@ -18,10 +18,10 @@ use std::collections::HashMap;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Row};
 
-use super::engine::batch::write::{KeyedWrite, Write, WriteOutcome, WriteResult};
+use super::engine::{self, PreparedConnection};
+use super::write::{Write, WriteOutcome, WriteResult, WriteWithKey};
 use crate::domain::KeyedRequest;
 use crate::domain::idempotency::RETENTION;
-use crate::store::postgres::engine::connect::connection::PreparedConnection;
 use crate::store::{Outcome, StoredResponse, WriteKey};
 
 type Result<T> = std::result::Result<T, Error>;
@@ -53,11 +53,36 @@ const STORE: &str = "UPDATE idempotency_records AS kept
 const RELEASE: &str = "DELETE FROM idempotency_records WHERE key_hash = ANY ($1::bytea[])";
 
 /// Statements of a batch with keys, besides those of its writes.
-pub const BATCH: &[&str] = &[CLAIM, FIND, STORE, RELEASE];
+const BATCH: &[&str] = &[CLAIM, FIND, STORE, RELEASE];
+
+/// A write that may have a key. A queue that does not take keys has larger batches.
+pub struct Keyed<W: Write, const TAKES_KEYS: bool>(pub W, pub Option<WriteKey<W::Output>>);
+
+impl<W: Write, const TAKES_KEYS: bool> engine::Write for Keyed<W, TAKES_KEYS> {
+    type Output = WriteOutcome<W>;
+
+    const BATCH: usize = if TAKES_KEYS { W::KEYED_BATCH } else { 512 };
+
+    fn statements() -> Vec<&'static str> {
+        if TAKES_KEYS { [BATCH, W::STATEMENTS].concat() } else { W::STATEMENTS.to_vec() }
+    }
+
+    fn bytes(&self) -> usize {
+        self.0.bytes()
+    }
+
+    async fn run(prepared: &PreparedConnection, batch: Vec<Self>) -> Result<Vec<Self::Output>> {
+        if batch.iter().any(|Self(_, key)| key.is_some()) {
+            return run(prepared, batch.into_iter().map(|Self(write, key)| (write, key)).collect()).await;
+        }
+        let results = W::run(prepared, batch.into_iter().map(|Self(write, _)| write).collect()).await?;
+        Ok(results.into_iter().map(Outcome::from).collect())
+    }
+}
 
 /// Carries out a batch that has writes with keys. Writes without a key share its transaction.
-pub async fn run<W: Write>(prepared: &PreparedConnection, batch: Vec<KeyedWrite<W>>) -> Result<Vec<WriteOutcome<W>>> {
-    debug_assert!(prepared.is_of_service(), "COMMIT follows STORE at once, so STORE must be prepared");
+async fn run<W: Write>(prepared: &PreparedConnection, batch: Vec<WriteWithKey<W>>) -> Result<Vec<WriteOutcome<W>>> {
+    debug_assert!(prepared.is_prepared(), "COMMIT follows STORE at once, so STORE must be prepared");
     let outcomes = transact(prepared, batch).await;
     if outcomes.is_err() {
         // If this cannot be sent, the connection is lost, and the transaction with it.
@@ -66,7 +91,10 @@ pub async fn run<W: Write>(prepared: &PreparedConnection, batch: Vec<KeyedWrite<
     outcomes
 }
 
-async fn transact<W: Write>(prepared: &PreparedConnection, batch: Vec<KeyedWrite<W>>) -> Result<Vec<WriteOutcome<W>>> {
+async fn transact<W: Write>(
+    prepared: &PreparedConnection,
+    batch: Vec<WriteWithKey<W>>,
+) -> Result<Vec<WriteOutcome<W>>> {
     let known = claim(prepared, &batch).await?;
     // In order of arrival, which is the order of ids.
     let new = batch.into_iter().zip(&known).filter(|(_, outcome)| outcome.is_none());
@@ -91,7 +119,7 @@ async fn transact<W: Write>(prepared: &PreparedConnection, batch: Vec<KeyedWrite
 /// is to be carried out, because its key was claimed or it has none.
 async fn claim<W: Write>(
     prepared: &PreparedConnection,
-    batch: &[KeyedWrite<W>],
+    batch: &[WriteWithKey<W>],
 ) -> Result<Vec<Option<WriteOutcome<W>>>> {
     let client = &prepared.connection.client;
     let mut outcomes = Vec::with_capacity(batch.len());

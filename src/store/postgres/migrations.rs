@@ -9,7 +9,7 @@ use tokio::time::{sleep, timeout};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Error, Row, Transaction};
 
-use super::engine::connect::error::describe;
+use super::engine;
 use crate::domain::{Deployment, Email};
 use crate::store::migrations::{
     self, ADDRESS_FORMS, Applied, INSERT_RECORD, Migration, MigrationStatus, POSTGRES as MIGRATIONS,
@@ -104,7 +104,7 @@ async fn apply(client: &mut Client, known: &[Migration], new: Option<Deployment>
             }
             transaction.commit().await
         };
-        step.await.map_err(|error| failed(migration, &error))?;
+        step.await.map_err(|error| failed(migration, error))?;
     }
     Ok(())
 }
@@ -132,12 +132,12 @@ pub async fn status(client: &Client) -> Result<Vec<MigrationStatus>> {
     Ok(migrations::status(MIGRATIONS, &history(client).await?))
 }
 
-fn failed(migration: &Migration, error: &Error) -> StoreError {
+fn failed(migration: &Migration, error: Error) -> StoreError {
     let advice = match error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) {
         true => ": run `petstore migrate` with the role that owns the tables",
         false => "",
     };
-    StoreError::Failed(format!("migration {migration}: {}{advice}", describe(error)))
+    StoreError::Failed(format!("migration {migration}: {}{advice}", engine::Error::from(error)))
 }
 
 #[cfg(test)]

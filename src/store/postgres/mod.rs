@@ -5,47 +5,52 @@
 //! account) open their own connection.
 
 pub(super) mod database;
-pub(super) mod engine;
-pub(super) mod keyed;
+pub(crate) mod engine;
+mod error;
+mod keyed;
 pub(super) mod migrations;
 mod open;
 pub(super) mod rows;
+mod settings;
+pub(super) mod write;
+mod write_queues;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 pub use crate::store::messages::postgres_outbox::RelayLease;
 pub use database::Postgres;
-use engine::batch::reads::ReadBatcher;
-use engine::batch::writer::{WriteQueue, WriteQueues};
-use engine::connect::connection::Connector;
-use engine::connect::error::timed_out;
-pub(super) use engine::connect::error::within;
-use engine::connect::limits::CHECK_TIMEOUT;
-pub use engine::connect::limits::Limits;
-pub use engine::connect::settings::{Options, ProcessKind};
-pub use engine::connect::url::DatabaseUrl;
-use engine::connections::Connections;
-use engine::readers::Readers;
+pub use engine::DatabaseUrl;
+pub(super) use engine::within;
+use engine::{Cluster, Connection, Observer, ReadBatcher};
+use error::timed_out;
 use migrations::Schema;
 pub(super) use rows::LONG;
+pub use settings::{Options, ProcessKind};
+use write_queues::{WriteQueue, WriteQueues};
 
-use super::{Meters, MigrationStatus, ReaderMeter, Result, StoreError, deployment};
-use crate::domain::Deployment;
+use super::{Meters, MigrationStatus, ReaderMeter, Result, deployment};
+use crate::domain::{Deployment, Invalid};
+
+/// Timeout of the readiness check. Below a second, because probes often give up after that time.
+const CHECK_TIMEOUT: Duration = Duration::from_millis(800);
+
+/// Parses the value of a setting.
+pub fn parse_url(text: &str) -> std::result::Result<DatabaseUrl, Invalid> {
+    DatabaseUrl::parse(text).map_err(|why| Invalid(why.to_string()))
+}
 
 impl Postgres {
     /// Connects to a database, creates its tables if `options` allow that, and migrates it.
     pub async fn open(options: &Options) -> Result<Self> {
-        let &Options { queue, readers, process, require_standbys, .. } = options;
-        let connector = Connector::new(&options.url, require_standbys);
-        let mut connection = open::connect(&connector).await?;
+        let (cluster, mut connection) = Cluster::connect(&options.cluster()).await?;
         let deployment = open::prepare(&mut connection.client, options).await?;
         let id = connection.client.query_opt(deployment::FIND_ID, &[]).await?.map(|row| row.try_get(0)).transpose()?;
         let version = open::setting(&connection.client, "server_version").await?;
-        let connections = Connections::new(connector, process).await?;
-        let meter = Arc::<ReaderMeter>::default();
+        let reader_meter = Arc::<ReaderMeter>::default();
+        let observer = || Arc::clone(&reader_meter) as Arc<dyn Observer>;
         let statements = [
             crate::store::pets::postgres::STATEMENTS,
             crate::store::orders::postgres::STATEMENTS,
@@ -60,24 +65,24 @@ impl Postgres {
         ]
         .concat();
         let (readers, key_readers, pets, messages, orders, transitions, single) = tokio::try_join!(
-            Readers::open(&connections, readers, queue, &meter, &statements, "reads"),
-            Readers::open(&connections, 1, queue, &meter, &[crate::store::keys::postgres::FIND], "keys"),
-            WriteQueues::open(&connections, queue, ["animals", "animals_keyed"]),
-            WriteQueues::open(&connections, queue, ["messages", "messages_keyed"]),
-            WriteQueues::open(&connections, queue, ["orders", "orders_keyed"]),
-            WriteQueue::open_keyed(&connections, queue, "order_transitions"),
-            connections.open(&statements, "single"),
+            from(cluster.readers("reads", options.readers, &statements, observer())),
+            from(cluster.readers("keys", 1, &[crate::store::keys::postgres::FIND], observer())),
+            WriteQueues::open(&cluster, ["animals", "animals_keyed"]),
+            WriteQueues::open(&cluster, ["messages", "messages_keyed"]),
+            WriteQueues::open(&cluster, ["orders", "orders_keyed"]),
+            WriteQueue::open(&cluster, "order_transitions"),
+            from(cluster.single_writes("single", &statements)),
         )?;
-        let (readers, key_readers) = (Arc::new(readers), Arc::new(key_readers));
         Ok(Self {
-            connections,
+            cluster,
             deployment,
             id: deployment::id(id),
             version,
-            lists: ReadBatcher::start(&readers, queue),
-            finds: ReadBatcher::start(&readers, queue),
-            keys: ReadBatcher::start(&key_readers, queue),
+            lists: ReadBatcher::new(&readers),
+            finds: ReadBatcher::new(&readers),
+            keys: ReadBatcher::new(&key_readers),
             readers,
+            reader_meter,
             key_readers,
             pets,
             messages,
@@ -90,7 +95,7 @@ impl Postgres {
 
     /// Lists the migrations of a database without changing it.
     pub async fn migration_status(url: &DatabaseUrl) -> Result<Vec<MigrationStatus>> {
-        let connection = open::connect(&Connector::new(url, false)).await?;
+        let connection = connect(url, false).await?;
         if Schema::read(&connection.client).await?.is_new() {
             return Err(open::no_tables());
         }
@@ -99,7 +104,7 @@ impl Postgres {
 
     /// Returns the deployment of a database without changing it. `None` if it has no tables yet.
     pub async fn stored_deployment(url: &DatabaseUrl) -> Result<Option<Deployment>> {
-        let connection = open::connect(&Connector::new(url, false)).await?;
+        let connection = connect(url, false).await?;
         match Schema::read(&connection.client).await?.is_new() {
             true => Ok(None),
             false => open::stored_deployment(&connection.client, None).await.map(Some),
@@ -108,7 +113,7 @@ impl Postgres {
 
     /// Returns the deployment like [`Self::stored_deployment`]. Fails if a service could not open the database.
     pub async fn check_openable(url: &DatabaseUrl, require_standbys: bool) -> Result<Option<Deployment>> {
-        let connection = open::connect(&Connector::new(url, require_standbys)).await?;
+        let connection = connect(url, require_standbys).await?;
         open::check_encoding(&connection.client).await?;
         let schema = Schema::read(&connection.client).await?;
         if schema.is_new() {
@@ -135,28 +140,26 @@ impl Postgres {
 
     /// Waits until any process may have changed a key.
     pub async fn keys_changed(&self) {
-        self.connections.connector.keys_changed.notified().await;
+        self.cluster.notified().await;
     }
 
     /// Fails unless the database answers and accepts writes, and each queue has its connection.
     pub async fn check(&self) -> Result<()> {
         let check = async {
-            let deadline = Instant::now() + CHECK_TIMEOUT;
-            let prepared = self.single.connection(deadline).await?;
-            if let Some(why) = prepared.refusal(CHECK_TIMEOUT).await? {
-                return Err(StoreError::Unavailable(why));
-            }
-            self.keys_version().await?;
-            self.connections.wait_for_each(deadline).await
+            self.cluster.check(CHECK_TIMEOUT).await?;
+            self.keys_version().await.map(|_| ())
         };
         timeout(CHECK_TIMEOUT, check).await.unwrap_or_else(|_| Err(timed_out(CHECK_TIMEOUT)))
     }
 
     pub fn meters(&self) -> Meters<'_> {
-        let (readers, reads) = (self.readers.meter(), self.readers.waiting() + self.key_readers.waiting());
-        let connections = self.connections.are_up();
-        let standbys = self.connections.connector.standbys.each_ref().map(|number| number.load(Ordering::Relaxed));
-        let mut meters = Meters { writers: Vec::new(), readers, reads, connections, standbys };
+        let mut meters = Meters {
+            writers: Vec::new(),
+            readers: &self.reader_meter,
+            reads: (self.readers.waiting() + self.key_readers.waiting()) as i64,
+            connections: self.cluster.connections(),
+            standbys: self.cluster.standbys(),
+        };
         self.pets.add_to(&mut meters);
         self.messages.add_to(&mut meters);
         self.orders.add_to(&mut meters);
@@ -166,6 +169,16 @@ impl Postgres {
 
     pub async fn close(&self) {
         tokio::join!(self.pets.close(), self.messages.close(), self.orders.close(), self.transitions.close());
-        self.connections.close();
+        self.cluster.close();
     }
+}
+
+/// Connects without opening the database.
+async fn connect(url: &DatabaseUrl, require_standbys: bool) -> Result<Connection> {
+    let options = Options { require_standbys, ..Options::new(url.clone()) };
+    Ok(Cluster::connect(&options.cluster()).await?.1)
+}
+
+async fn from<T>(opened: impl Future<Output = engine::Result<T>>) -> Result<T> {
+    Ok(opened.await?)
 }

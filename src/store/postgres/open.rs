@@ -1,39 +1,11 @@
-//! Opening a database: connecting at start, checking the server, and preparing the schema.
+//! Opening a database: checking the server, and preparing the schema.
 
-use std::time::Duration;
-
-use tokio::time::{Instant, sleep};
 use tokio_postgres::Client;
 
-use super::engine::connect::connection::{Connection, Connector};
-use super::engine::connect::pooler;
-use super::engine::connect::settings::{Options, ProcessKind};
 use super::migrations::{self, Schema};
+use super::settings::{Options, ProcessKind};
 use crate::domain::Deployment;
 use crate::store::{Result, StoreError, deployment};
-
-/// Limit of a starting process's attempts to connect: the server may be starting too.
-const START_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Connects, and fails if a pooler shares the connection with other clients.
-pub async fn connect(connector: &Connector) -> Result<Connection> {
-    let connect = async || connector.connect().await;
-    let (connection, _) = retry(connect).await?;
-    let (second, _) = retry(connect).await?;
-    pooler::refuse_shared(&connection, &second).await?;
-    Ok(connection)
-}
-
-/// Retries `open` while the server is unavailable, for at most [`START_TIMEOUT`].
-pub async fn retry<T>(open: impl AsyncFn() -> Result<T>) -> Result<T> {
-    let deadline = Instant::now() + START_TIMEOUT;
-    loop {
-        match open().await {
-            Err(StoreError::Unavailable(_)) if Instant::now() < deadline => sleep(Duration::from_millis(100)).await,
-            outcome => return outcome,
-        }
-    }
-}
 
 /// Checks the server's settings, migrates the database and returns its deployment.
 pub async fn prepare(client: &mut Client, options: &Options) -> Result<Deployment> {

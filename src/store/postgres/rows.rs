@@ -5,8 +5,7 @@ use std::time::Duration;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use super::engine::connect::connection::Connection;
-use super::engine::connect::error::within;
+use super::engine::{Connection, within};
 use crate::domain::PageLimit;
 use crate::store::row::FromRow;
 use crate::store::{Result, StoreError};
@@ -24,7 +23,7 @@ pub fn page(rows: &[Row], limit: PageLimit, each: impl FnMut(&Row) -> Result<()>
 
 /// Runs a long query, on a connection that no other query uses.
 pub async fn long_query(connection: &Connection, sql: &str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
-    within(LONG, connection.client.query(sql, parameters)).await
+    Ok(within(LONG, connection.client.query(sql, parameters)).await?)
 }
 
 /// Reads the first row. `None` if there is none.

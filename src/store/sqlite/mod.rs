@@ -227,7 +227,7 @@ impl Sqlite {
 
     pub fn meters(&self) -> Meters<'_> {
         let writers = match &self.writes {
-            Writes::Accepted(queue) => vec![("all", queue.meter())],
+            Writes::Accepted(queue) => vec![("all", queue.meter(), queue.meter().queued.get())],
             Writes::Refused(_) => Vec::new(),
         };
         let reads = self.readers.in_use() as i64;

@@ -1,13 +1,10 @@
 //! The commit of a write: how long it may take, and when its outcome is unknown.
 
-use tokio::time::{Duration, Instant, timeout_at};
-use tokio_postgres::Error;
-
 use super::connect::connection::{Connection, PreparedConnection};
-use super::connect::error::{describe, ends_connection, is_rejection, timed_out};
-use crate::store::{Result, StoreError};
+use super::error::{Error, Result, ends_connection, late, timed_out};
+use tokio::time::{Duration, Instant, timeout_at};
 
-/// Returns whether a commit of petstore waits for the synchronous standbys, and for longer than two may take ($1 seconds).
+/// Returns whether a commit of this role waits for the synchronous standbys, and for longer than two may take ($1 seconds).
 /// PostgreSQL confirms the commits of one `synchronous_commit` in their order, so another one would wait as well, unless the
 /// settings have changed.
 const AWAITS_STANDBYS: &str = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'SyncRep'
@@ -16,12 +13,12 @@ const AWAITS_STANDBYS: &str = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE
 
 /// Waits for a write, until `limit` after `began`.
 ///
-/// Fails with [`StoreError::Unavailable`] if it is unknown whether the write was committed, and discards the connection.
+/// Fails with [`Error::Unknown`] if it is unknown whether the write was committed, and discards the connection.
 pub async fn await_commit<T>(
     connection: &Connection,
     began: Instant,
     limit: Duration,
-    write: impl Future<Output = std::result::Result<T, Error>>,
+    write: impl Future<Output = Result<T, tokio_postgres::Error>>,
 ) -> Result<T> {
     let warnings = connection.warnings();
     match timeout_at(began + limit, write).await {
@@ -34,17 +31,20 @@ pub async fn await_commit<T>(
                 return Err(error.into());
             }
             connection.discard();
-            Err(if is_rejection(&error) { error.into() } else { in_doubt(&describe(&error)) })
+            Err(match Error::of_commit(error) {
+                Error::Unknown(why) => in_doubt(&why),
+                rejection => rejection,
+            })
         }
         Err(_) => {
             connection.discard();
-            Err(in_doubt(&format!("PostgreSQL did not answer within {limit:?}")))
+            Err(in_doubt(&late(limit)))
         }
     }
 }
 
-fn in_doubt(why: &str) -> StoreError {
-    StoreError::Unavailable(format!("{why}: the change may have been made"))
+fn in_doubt(why: &str) -> Error {
+    Error::Unknown(format!("{why}: the change may have been made"))
 }
 
 /// Fails if a commit would have to wait for the standbys. Each one that waits occupies a connection of the server, also
@@ -55,7 +55,7 @@ pub async fn check_standbys(prepared: &PreparedConnection, began: Instant, limit
     let longest = (2 * limit).as_secs_f64();
     match timeout_at(began + limit, connection.client.query_one(AWAITS_STANDBYS, &[&longest])).await {
         Ok(Ok(row)) if row.try_get(0)? => {
-            Err(StoreError::Unavailable("earlier commits still wait for PostgreSQL's synchronous standbys".into()))
+            Err(Error::Unavailable("earlier commits still wait for PostgreSQL's synchronous standbys".into()))
         }
         // The server may hide its sessions. If the connection is lost, the write finds out.
         Ok(_) => Ok(()),

@@ -1,9 +1,25 @@
 //! Group commit for PostgreSQL: batches of writes and of reads, connections that are replaced when they are lost, and one
 //! server for all of them.
 
-pub(in crate::store) mod batch;
-pub(in crate::store) mod commit;
-pub(in crate::store) mod connect;
-pub(in crate::store) mod connections;
-pub(in crate::store) mod readers;
-pub(in crate::store) mod supervisor;
+mod batch;
+mod cluster;
+mod commit;
+mod connect;
+mod error;
+mod observer;
+mod readers;
+mod single;
+mod supervisor;
+pub mod tls;
+
+pub use batch::reads::{Pending, Read, ReadBatcher};
+pub use batch::write::Write;
+pub use batch::writer::WriteQueue;
+pub use cluster::Cluster;
+pub use connect::connection::{Connection, PreparedConnection};
+pub use connect::options::Options;
+pub use connect::url::DatabaseUrl;
+pub use error::{Error, Result, within};
+pub use observer::Observer;
+pub use readers::Readers;
+pub use single::SingleWrites;

@@ -8,50 +8,41 @@ use tokio::time::{Instant, timeout_at};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use super::connect::error::{ends_connection, timed_out};
-use super::connections::Connections;
+use super::error::{Error, Result, ends_connection, timed_out};
+use super::observer::Observer;
 use super::supervisor::Supervisor;
-use crate::store::{ReaderMeter, Result, StoreError};
-use crate::telemetry::metrics::Gauge;
 
+/// A group of connections for reads. Every read may use any of them.
 #[derive(Debug)]
 pub struct Readers {
     supervisors: Vec<Arc<Supervisor>>,
     /// Timeout of a read.
-    pub timeout: Duration,
+    pub(super) timeout: Duration,
     /// Counter for the round robin over the connections.
     turn: AtomicUsize,
     /// Reads waiting for the server.
-    waiting: Gauge,
-    max_waiting: usize,
-    meter: Arc<ReaderMeter>,
+    waiting: AtomicUsize,
+    pub(super) max_waiting: usize,
+    observer: Arc<dyn Observer>,
 }
 
 impl Readers {
-    /// Opens the connections. The log calls them `name`.
-    pub async fn open(
-        connections: &Connections,
-        count: usize,
+    pub(super) fn new(
+        supervisors: Vec<Arc<Supervisor>>,
+        timeout: Duration,
         max_waiting: usize,
-        meter: &Arc<ReaderMeter>,
-        statements: &[&'static str],
-        name: &'static str,
-    ) -> Result<Self> {
-        let supervisors = (0..count).map(|_| connections.open(statements, name));
-        let supervisors = futures_util::future::try_join_all(supervisors).await?;
-        Ok(Self {
-            supervisors,
-            timeout: connections.connector.limits().operation(),
-            turn: AtomicUsize::new(0),
-            waiting: Gauge::default(),
-            max_waiting,
-            meter: Arc::clone(meter),
-        })
+        observer: Arc<dyn Observer>,
+    ) -> Self {
+        Self { supervisors, timeout, turn: AtomicUsize::new(0), waiting: AtomicUsize::new(0), max_waiting, observer }
     }
 
-    /// Runs a query on the next connection that is up. Retries on another one if it is lost.
+    /// Runs a query on the next connection that is up. Retries on another one if it is lost, so the query must change nothing.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`Error::Unavailable`] if too many queries wait, or after the timeout.
     pub async fn query(&self, sql: &'static str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
-        let _one = self.waiting.one_of(self.max_waiting).ok_or_else(|| self.too_many())?;
+        let _place = self.place().ok_or_else(|| self.too_many())?;
         let began = Instant::now();
         let deadline = began + self.timeout;
         let mut refused = 0;
@@ -71,7 +62,7 @@ impl Readers {
             let rows = prepared.query(sql, parameters);
             match timeout_at(deadline, rows).await {
                 Ok(Ok(rows)) => {
-                    self.meter.duration.observe_duration(began.elapsed());
+                    self.observer.query(began.elapsed());
                     return Ok(rows);
                 }
                 Ok(Err(error)) if ends_connection(&error) => prepared.connection.discard(),
@@ -92,21 +83,32 @@ impl Readers {
     }
 
     /// Counts a rejected read and returns its error.
-    pub fn too_many(&self) -> StoreError {
-        self.meter.refused.increment();
-        StoreError::Unavailable("too many reads wait for the database".into())
+    pub(super) fn too_many(&self) -> Error {
+        self.observer.refused();
+        Error::Unavailable("too many reads wait for the database".into())
     }
 
-    pub fn meter(&self) -> &ReaderMeter {
-        &self.meter
+    /// Occupies a place among the waiting queries until it is dropped. `None` if all are taken.
+    fn place(&self) -> Option<Place<'_>> {
+        let place = Place(&self.waiting);
+        (self.waiting.fetch_add(1, Ordering::Relaxed) < self.max_waiting).then_some(place)
     }
 
-    pub fn waiting(&self) -> i64 {
-        self.waiting.get()
+    /// Number of queries that wait for the server. A batch of reads is one, or a few.
+    pub fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
     }
 
     /// Number of connections.
-    pub const fn count(&self) -> usize {
+    pub(super) const fn count(&self) -> usize {
         self.supervisors.len()
+    }
+}
+
+struct Place<'readers>(&'readers AtomicUsize);
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }

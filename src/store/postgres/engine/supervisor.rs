@@ -7,14 +7,12 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout, timeout_at};
-use tokio_postgres::Error;
 
 use super::commit::{await_commit, check_standbys};
-use super::connect::connection::{Connector, PreparedConnection};
+use super::connect::connection::PreparedConnection;
+use super::connect::connector::{Connector, retry};
 use super::connect::limits::Limits;
-use crate::runtime::backoff::Backoff;
-use crate::store::postgres::open;
-use crate::store::{Result, StoreError};
+use super::error::{CLOSED, Error, Result};
 
 /// Interval at which a connection is checked: its server must answer, accept writes and have the required standbys.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -50,7 +48,7 @@ enum State {
 impl Supervisor {
     /// Opens the connection, prepares `statements` on it and on every later one. The log calls it `name`.
     pub async fn open(connector: &Connector, statements: Vec<&'static str>, name: &'static str) -> Result<Self> {
-        let (current, driver) = open::retry(async || connector.prepare(&statements).await).await?;
+        let (current, driver) = retry(async || connector.prepare(&statements).await).await?;
         let state = Arc::new(watch::Sender::new(State::Open(Arc::clone(&current))));
         let renewal = Renewal { connector: connector.clone(), statements, name, state: Arc::clone(&state) };
         let task = tokio::spawn(renewal.run(current, driver)).abort_handle();
@@ -78,20 +76,20 @@ impl Supervisor {
             State::Refused(_) | State::Closed => true,
         };
         let state = timeout_at(deadline, state.wait_for(settled)).await.map(|state| state.map(|state| state.clone()));
-        Err(StoreError::Unavailable(match state {
+        Err(Error::Unavailable(match state {
             Ok(Ok(State::Open(current))) => return Ok(current),
             Ok(Ok(State::Refused(why))) => format!("no connection to PostgreSQL ({why})"),
             _ if self.is_open() => "no connection to PostgreSQL in time".into(),
-            _ => "the store is closed".into(),
+            _ => CLOSED.into(),
         }))
     }
 
     /// Executes a write on the connection.
     ///
-    /// Fails with [`StoreError::Unavailable`] if it is unknown whether the write was committed.
+    /// Fails with [`Error::Unknown`] if it is unknown whether the write was committed.
     pub async fn write<T>(
         &self,
-        write: impl AsyncFnOnce(&PreparedConnection) -> std::result::Result<T, Error>,
+        write: impl AsyncFnOnce(&PreparedConnection) -> Result<T, tokio_postgres::Error>,
     ) -> Result<T> {
         let prepared = self.connection(Instant::now() + self.limits.reconnect()).await?;
         let (began, limit) = (Instant::now(), self.limits.commit());
@@ -173,8 +171,7 @@ impl Renewal {
 
     /// Retries until a connection is open.
     async fn open_next(&self, lost: bool) -> (Arc<PreparedConnection>, JoinHandle<()>) {
-        let mut backoff = Backoff::new(MIN_DELAY, MAX_DELAY);
-        let mut is_first = true;
+        let mut attempts = 0;
         loop {
             // Created before the attempt, so that it notices a connection that opens meanwhile.
             let another = self.connector.reopened.notified();
@@ -184,17 +181,26 @@ impl Renewal {
                     return opened;
                 }
                 // The first attempt may fail for the same reason as the connection. An old connection still serves.
-                Err(error) if lost && !is_first => self.publish(State::Refused(error.to_string())),
+                Err(error) if lost && attempts > 0 => self.publish(State::Refused(error.to_string())),
                 Err(_) => {}
             }
-            is_first = false;
             tokio::select! {
-                () = sleep(backoff.next_delay()) => {}
+                () = sleep(delay(attempts)) => {}
                 // The next attempt will probably succeed, too, so requests wait for it.
                 () = another => if lost { self.publish(State::Lost) },
             }
+            attempts += 1;
         }
     }
+}
+
+/// Returns a delay that doubles with each attempt. A random part of up to half is taken off, so that processes that lost the
+/// same server do not reconnect at the same time.
+fn delay(attempts: u32) -> Duration {
+    let delay = MIN_DELAY.saturating_mul(1 << attempts.min(10)).min(MAX_DELAY);
+    // Without random bytes, waits for the full delay.
+    let random = getrandom::u32().unwrap_or(u32::MAX);
+    delay / 2 + (delay / 2).mul_f64(f64::from(random) / f64::from(u32::MAX))
 }
 
 /// Waits until the connection is lost and returns the cause.
@@ -210,5 +216,20 @@ async fn lost(prepared: &PreparedConnection, driver: &mut JoinHandle<()>, limit:
                 Err(error) => return error.to_string(),
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_grow_to_the_maximum_and_differ() {
+        let delays: Vec<_> = (0..40).map(delay).collect();
+        assert!(delays[0] >= MIN_DELAY / 2 && delays[0] <= MIN_DELAY, "{delays:?}");
+        assert!(delays[3] > delays[0], "{delays:?}");
+        let long = &delays[10..];
+        assert!(long.iter().all(|delay| *delay >= MAX_DELAY / 2 && *delay <= MAX_DELAY), "{delays:?}");
+        assert!(long.iter().any(|delay| *delay != long[0]), "{delays:?}");
     }
 }

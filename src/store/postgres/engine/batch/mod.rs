@@ -1,5 +1,5 @@
 //! Waiting writes of a kind are one statement, waiting reads another.
 
-pub(in crate::store) mod reads;
-pub(in crate::store) mod write;
-pub(in crate::store) mod writer;
+pub(super) mod reads;
+pub(super) mod write;
+pub(super) mod writer;

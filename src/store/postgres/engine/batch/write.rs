@@ -1,38 +1,34 @@
 //! Writes that share a batch.
 
-use tokio_postgres::Error;
-
 use crate::store::postgres::engine::connect::connection::PreparedConnection;
-use crate::store::{Outcome, WriteKey};
 
-/// A write that shares a statement with other writes of its type.
-pub trait Write: Clone + Send + Sync + 'static {
-    type Output: Clone + Send + Sync + 'static;
-    /// Why the write may not be possible.
-    type Refusal: Send + Sync + 'static;
+/// A write that shares a statement, or a transaction, with other writes of its type.
+pub trait Write: Send + Sized + 'static {
+    /// The outcome of the write. One that was not possible is an outcome, too.
+    type Output: Send + 'static;
 
-    /// Maximum number of writes with keys per batch.
-    ///
-    /// Each key takes a lock from a table of the server, which has room for 6,400 by default.
-    const KEYED_BATCH: usize = 128;
+    /// Maximum number of writes in a batch, at least 1. Bounds the wait of the first write.
+    const BATCH: usize = 512;
 
-    /// The statements of `run`, which are prepared when the connection opens.
-    const STATEMENTS: &[&str];
+    /// The statements of [`Write::run`], which are prepared when the connection opens.
+    fn statements() -> Vec<&'static str>;
 
-    /// Approximate number of bytes that the write adds to a statement.
+    /// Approximate number of bytes that the write adds to a statement. A batch accepts no further writes after 1 MiB.
     fn bytes(&self) -> usize {
         size_of::<Self>()
     }
 
-    /// Carries out the writes in one statement. Returns their results in order.
+    /// Carries out the writes of a batch and returns their outcomes, in order.
+    ///
+    /// Best with one statement, so that no transaction is open between two round trips. If there are several, `run` begins
+    /// and commits a transaction, and rolls it back before it fails. No other statement runs on the connection meanwhile,
+    /// except the check of the server.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the error of PostgreSQL. All writes of the batch then fail.
     fn run(
         prepared: &PreparedConnection,
         writes: Vec<Self>,
-    ) -> impl Future<Output = Result<Vec<WriteResult<Self>>, Error>> + Send;
+    ) -> impl Future<Output = Result<Vec<Self::Output>, tokio_postgres::Error>> + Send;
 }
-
-pub type WriteResult<W> = Result<<W as Write>::Output, <W as Write>::Refusal>;
-
-pub type WriteOutcome<W> = Outcome<<W as Write>::Output, <W as Write>::Refusal>;
-
-pub type KeyedWrite<W> = (W, Option<WriteKey<<W as Write>::Output>>);

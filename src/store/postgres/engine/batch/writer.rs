@@ -1,21 +1,16 @@
 //! Group commit: writes that arrive during a commit form the next batch.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
-use super::write::{KeyedWrite, Write, WriteOutcome};
-use crate::store::postgres::engine::connect::error::timed_out;
-use crate::store::postgres::engine::connections::Connections;
+use super::write::Write;
+use crate::store::postgres::engine::error::{CLOSED, Error, Result, late};
+use crate::store::postgres::engine::observer::Observer;
 use crate::store::postgres::engine::supervisor::Supervisor;
-use crate::store::postgres::keyed;
-use crate::store::{Meters, Outcome, Result, StoreError, WriteKey, WriterMeter};
-use crate::telemetry::traces;
-
-/// Maximum number of writes per batch. Bounds the wait of the first write.
-const BATCH: usize = 512;
 
 /// Size of text after which a batch accepts no further writes.
 const BATCH_BYTES: usize = 1 << 20;
@@ -23,51 +18,14 @@ const BATCH_BYTES: usize = 1 << 20;
 /// Shortest wait for further writes. Below it, the timer's resolution would dominate.
 const MIN_WAIT: Duration = Duration::from_micros(500);
 
-/// Limit of the wait for an earlier write with the same key, and the interval between attempts.
-const IN_PROGRESS_TIMEOUT: Duration = Duration::from_millis(200);
-const IN_PROGRESS_INTERVAL: Duration = Duration::from_millis(10);
-
-/// Queues of one type of write, each with its own connection.
+/// A queue of writes, and the task that commits them in batches: those that arrive during a commit form the next batch.
 ///
-/// Writes with and without idempotency keys do not share batches: a batch with keys takes two more round trips.
-#[derive(Debug)]
-pub struct WriteQueues<W: Write> {
-    plain: WriteQueue<W>,
-    keyed: WriteQueue<W>,
-}
-
-impl<W: Write> WriteQueues<W> {
-    /// Opens both queues, which log and metrics call by these names.
-    pub async fn open(connections: &Connections, queue: usize, [plain, keyed]: [&'static str; 2]) -> Result<Self> {
-        let (plain, keyed) = tokio::try_join!(
-            WriteQueue::open(connections, queue, BATCH, W::STATEMENTS, plain),
-            WriteQueue::open_keyed(connections, queue, keyed),
-        )?;
-        Ok(Self { plain, keyed })
-    }
-
-    pub async fn submit(&self, write: W, key: Option<WriteKey<W::Output>>) -> Result<WriteOutcome<W>> {
-        if key.is_some() { &self.keyed } else { &self.plain }.submit(write, key).await
-    }
-
-    pub fn add_to<'queues>(&'queues self, meters: &mut Meters<'queues>) {
-        self.plain.add_to(meters);
-        self.keyed.add_to(meters);
-    }
-
-    pub async fn close(&self) {
-        tokio::join!(self.plain.close(), self.keyed.close());
-    }
-}
-
-/// A queue of writes and the task that commits them in batches.
-#[derive(Debug)]
+/// Two queues do not wait for each other. Only [`WriteQueue::close`] waits for writes that nobody waits for.
 pub struct WriteQueue<W: Write> {
-    name: &'static str,
     /// Timeout of a write.
     timeout: Duration,
     commands: mpsc::Sender<Command<W>>,
-    meter: Arc<WriterMeter>,
+    observer: Arc<dyn Observer>,
 }
 
 enum Command<W: Write> {
@@ -77,7 +35,7 @@ enum Command<W: Write> {
 }
 
 struct Job<W: Write> {
-    write: KeyedWrite<W>,
+    write: W,
     /// A write that has not begun by then is dropped, because its caller has given up.
     deadline: Instant,
     reply: Reply<W>,
@@ -86,69 +44,57 @@ struct Job<W: Write> {
 type Reply<W> = oneshot::Sender<Completed<W>>;
 
 /// The result of a write, and the time at which its batch began.
-type Completed<W> = (Result<WriteOutcome<W>>, Instant);
+type Completed<W> = (Result<<W as Write>::Output>, Instant);
+
+impl<W: Write> fmt::Debug for WriteQueue<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WriteQueue").field("waiting", &self.waiting()).finish_non_exhaustive()
+    }
+}
 
 impl<W: Write> WriteQueue<W> {
-    /// Opens a queue for writes with keys, which log and metrics call `name`.
-    pub async fn open_keyed(connections: &Connections, queue: usize, name: &'static str) -> Result<Self> {
-        let statements = [keyed::BATCH, W::STATEMENTS].concat();
-        Self::open(connections, queue, W::KEYED_BATCH, &statements, name).await
-    }
-
-    async fn open(
-        connections: &Connections,
+    pub(crate) fn start(
+        supervisor: Arc<Supervisor>,
+        timeout: Duration,
         queue: usize,
-        max_batch: usize,
-        statements: &[&'static str],
-        name: &'static str,
-    ) -> Result<Self> {
-        let supervisor = connections.open(statements, name).await?;
+        observer: Arc<dyn Observer>,
+    ) -> Self {
         let (commands, queued) = mpsc::channel(queue);
-        let meter = Arc::<WriterMeter>::default();
-        tokio::spawn(work(supervisor, queued, max_batch, Arc::clone(&meter)));
-        Ok(Self { name, timeout: connections.connector.limits().operation(), commands, meter })
+        tokio::spawn(work(supervisor, queued, Arc::clone(&observer)));
+        Self { timeout, commands, observer }
     }
 
-    /// Queues a write and waits for its commit. The write is carried out even if the caller stops waiting.
-    pub async fn submit(&self, write: W, key: Option<WriteKey<W::Output>>) -> Result<WriteOutcome<W>> {
-        let Some(key) = key else { return self.submit_once((write, None)).await };
-        let until = Instant::now() + IN_PROGRESS_TIMEOUT;
-        loop {
-            match self.submit_once((write.clone(), Some(key.clone()))).await? {
-                Outcome::InProgress if Instant::now() < until => sleep(IN_PROGRESS_INTERVAL).await,
-                outcome => return Ok(outcome),
-            }
-        }
-    }
-
-    async fn submit_once(&self, write: KeyedWrite<W>) -> Result<WriteOutcome<W>> {
+    /// Queues a write and waits for its commit. The write is carried out even if the caller stops waiting. Calls `timed` with
+    /// the times at which the write was queued and its batch began, once the batch has ended.
+    pub async fn submit_timed(&self, write: W, timed: impl FnOnce(Instant, Instant)) -> Result<W::Output> {
         let queued = Instant::now();
         let deadline = queued + self.timeout;
         let (reply, completed) = oneshot::channel();
         self.commands.try_send(Command::Write(Job { write, deadline, reply })).map_err(|rejected| {
-            StoreError::Unavailable(match rejected {
+            Error::Unavailable(match rejected {
                 mpsc::error::TrySendError::Full(_) => {
-                    self.meter.refused.increment();
+                    self.observer.refused();
                     "the write queue is full".into()
                 }
-                mpsc::error::TrySendError::Closed(_) => "the store is closed".into(),
+                mpsc::error::TrySendError::Closed(_) => CLOSED.into(),
             })
         })?;
-        self.meter.queued.increment();
         match timeout_at(deadline, completed).await {
             Ok(Ok((completed, began))) => {
-                traces::write_spans(queued, began);
+                timed(queued, began);
                 completed
             }
-            Ok(Err(_)) => Err(StoreError::Unavailable("the store closed before the commit".into())),
-            Err(_) => Err(timed_out(self.timeout)),
+            Ok(Err(_)) => Err(Error::Unknown(format!("{CLOSED}, before the commit"))),
+            Err(_) => Err(Error::Unknown(late(self.timeout))),
         }
     }
 
-    pub fn add_to<'queue>(&'queue self, meters: &mut Meters<'queue>) {
-        meters.writers.push((self.name, &self.meter));
+    /// Number of writes that wait for a batch.
+    pub fn waiting(&self) -> usize {
+        self.commands.max_capacity() - self.commands.capacity()
     }
 
+    /// Commits the queued writes. Later ones fail with [`Error::Unavailable`].
     pub async fn close(&self) {
         let (done, stopped) = oneshot::channel();
         // Either error means that the task has already ended.
@@ -161,11 +107,9 @@ impl<W: Write> WriteQueue<W> {
 async fn work<W: Write>(
     supervisor: Arc<Supervisor>,
     commands: mpsc::Receiver<Command<W>>,
-    max_batch: usize,
-    meter: Arc<WriterMeter>,
+    observer: Arc<dyn Observer>,
 ) {
-    let mut writer =
-        Writer { commands, max_batch, meter, writes: Vec::new(), replies: Vec::new(), completed: Vec::new() };
+    let mut writer = Writer { commands, writes: Vec::new(), replies: Vec::new(), completed: Vec::new() };
     // Size of the last batch, and the duration of its commit.
     let (mut size, mut took) = (0, Duration::ZERO);
     let done = loop {
@@ -178,8 +122,7 @@ async fn work<W: Write>(
             let (outcome, ()) =
                 tokio::join!(commit(&supervisor, writes), async { writer.completed.drain(..).for_each(send) });
             took = began.elapsed();
-            writer.meter.batch.observe(size as u64);
-            writer.meter.commit.observe_duration(took);
+            observer.batch(size, took);
             writer.complete(outcome, began);
         }
         if stop.is_some() || writer.commands.is_closed() {
@@ -200,10 +143,8 @@ fn send<T>((reply, result): (oneshot::Sender<T>, T)) {
 
 struct Writer<W: Write> {
     commands: mpsc::Receiver<Command<W>>,
-    max_batch: usize,
-    meter: Arc<WriterMeter>,
     /// The next batch, and where to send its results.
-    writes: Vec<KeyedWrite<W>>,
+    writes: Vec<W>,
     replies: Vec<Reply<W>>,
     /// Results of the last batch that are not yet sent.
     completed: Vec<(Reply<W>, Completed<W>)>,
@@ -228,19 +169,16 @@ impl<W: Write> Writer<W> {
         let until = Instant::now() + max_wait;
         let mut bytes = 0;
         loop {
-            if let Some(Command::Write(_)) = &next {
-                self.meter.queued.decrement();
-            }
             match next? {
                 Command::Write(job) if job.deadline > Instant::now() => {
-                    bytes += job.write.0.bytes();
+                    bytes += job.write.bytes();
                     self.writes.push(job.write);
                     self.replies.push(job.reply);
                 }
                 Command::Write(_) => {}
                 Command::Stop(done) => return Some(done),
             }
-            if self.writes.len() == self.max_batch || bytes >= BATCH_BYTES {
+            if self.writes.len() >= W::BATCH || bytes >= BATCH_BYTES {
                 return None;
             }
             next = match self.commands.try_recv() {
@@ -254,7 +192,7 @@ impl<W: Write> Writer<W> {
     }
 
     /// Assigns the results of a batch to its callers.
-    fn complete(&mut self, result: Result<Vec<WriteOutcome<W>>>, began: Instant) {
+    fn complete(&mut self, result: Result<Vec<W::Output>>, began: Instant) {
         let replies = self.replies.drain(..);
         match result {
             Ok(outcomes) => {
@@ -265,18 +203,11 @@ impl<W: Write> Writer<W> {
     }
 }
 
-async fn commit<W: Write>(supervisor: &Supervisor, batch: Vec<KeyedWrite<W>>) -> Result<Vec<WriteOutcome<W>>> {
+async fn commit<W: Write>(supervisor: &Supervisor, batch: Vec<W>) -> Result<Vec<W::Output>> {
     let size = batch.len();
-    let outcomes = supervisor.write(async |prepared| {
-        if batch.iter().any(|(_, key)| key.is_some()) {
-            return keyed::run(prepared, batch).await;
-        }
-        let results = W::run(prepared, batch.into_iter().map(|(write, _)| write).collect()).await?;
-        Ok(results.into_iter().map(Outcome::from).collect())
-    });
-    let outcomes: Vec<_> = outcomes.await?;
+    let outcomes = supervisor.write(async |prepared| W::run(prepared, batch).await).await?;
     if outcomes.len() != size {
-        return Err(StoreError::Failed(format!("{} of {size} writes were completed", outcomes.len())));
+        return Err(Error::Failed(format!("{} of {size} writes were completed", outcomes.len())));
     }
     Ok(outcomes)
 }

@@ -2,22 +2,16 @@
 
 use std::time::Duration;
 
-/// Timeout of the readiness check. Below a second, because probes often give up after that time.
-pub const CHECK_TIMEOUT: Duration = Duration::from_millis(800);
+/// Timeout of an operation, unless the URL has another one.
+pub const DEFAULT_TIMEOUT: Duration = Duration::from_millis(1_800);
 
-/// The timeout of an operation (`--database-timeout`) and those that follow from it.
+/// The timeout of an operation and those that follow from it.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits(pub Duration);
 
-impl Default for Limits {
-    fn default() -> Self {
-        Self(Duration::from_millis(1_800))
-    }
-}
-
 impl Limits {
     /// Timeout of an operation. It then fails as `Unavailable`.
-    pub fn operation(self) -> Duration {
+    pub const fn operation(self) -> Duration {
         self.0
     }
 
@@ -49,7 +43,7 @@ impl Limits {
     }
 
     /// Sets the server's timeouts for a session. They bound how long a process that hangs, or has lost its network, delays
-    /// others, and end statements that petstore has abandoned. `lock_timeout` is shorter than the writer's wait for its batch
+    /// others, and end statements that this process has abandoned. `lock_timeout` is shorter than the writer's wait for its batch
     /// ([`Self::commit`]), so that abandoned statements do not queue in the server.
     pub fn settings(self) -> String {
         let [transaction, lock, statement] = [5, 14, 50].map(|part| self.part(part).as_millis());

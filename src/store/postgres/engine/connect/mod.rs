@@ -1,10 +1,10 @@
-//! Connections: how they are made, checked and limited, and their errors.
+//! Connections: how they are made, checked and limited.
 
-pub(in crate::store) mod connection;
-pub(in crate::store) mod error;
-pub(in crate::store) mod limits;
-pub(in crate::store) mod pooler;
-pub(in crate::store) mod server;
-pub(in crate::store) mod settings;
-pub(in crate::store) mod tls;
-pub(in crate::store) mod url;
+pub(super) mod connection;
+pub(super) mod connector;
+pub(super) mod limits;
+pub(super) mod options;
+mod pooler;
+mod server;
+pub(super) mod tls;
+pub(super) mod url;

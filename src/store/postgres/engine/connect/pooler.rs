@@ -5,7 +5,7 @@
 use tokio_postgres::{Client, SimpleQueryMessage};
 
 use super::connection::Connection;
-use crate::store::{Result, StoreError};
+use crate::store::postgres::engine::error::{Error, Result};
 
 /// Number of probes. A round-robin pooler gives both clients the same server connection only by chance, but gives each
 /// client different ones over several probes.
@@ -21,9 +21,9 @@ pub async fn refuse_shared(first: &Connection, second: &Connection) -> Result<()
     if !is_shared {
         return Ok(());
     }
-    Err(StoreError::Failed(
-        "PgBouncer, or another pooler, shares server connections between clients: set pool_mode = session for \
-         petstore, or connect to PostgreSQL directly"
+    Err(Error::Failed(
+        "PgBouncer, or another pooler, shares server connections between clients: set pool_mode = session, or \
+         connect to PostgreSQL directly"
             .into(),
     ))
 }
@@ -36,5 +36,5 @@ async fn backend(client: &Client) -> Result<String> {
         SimpleQueryMessage::Row(row) => row.get(0),
         _ => None,
     });
-    backend.map(str::to_owned).ok_or_else(|| StoreError::Failed("PostgreSQL does not name its process".into()))
+    backend.map(str::to_owned).ok_or_else(|| Error::Failed("PostgreSQL does not name its process".into()))
 }

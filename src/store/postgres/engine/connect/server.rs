@@ -14,7 +14,7 @@ use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::Instant;
 use tokio_postgres::SimpleQueryRow;
 
-use crate::store::{Result, StoreError};
+use crate::store::postgres::engine::error::{Error, Result};
 
 /// Interval at which refusals of the same server are logged.
 const LOG_INTERVAL: Duration = Duration::from_mins(1);
@@ -92,12 +92,7 @@ impl OneServer {
     }
 
     /// Starts the driver of a connection to `server`, or returns it if that is not the one server.
-    pub fn admit(
-        &self,
-        server: &Server,
-        driver: Driver,
-        is_supervised: bool,
-    ) -> std::result::Result<JoinHandle<()>, Driver> {
+    pub fn admit(&self, server: &Server, driver: Driver, is_supervised: bool) -> Result<JoinHandle<()>, Driver> {
         let mut state = self.0.lock();
         if !state.server.as_ref().is_some_and(|current| current.is(server)) {
             return Err(driver);
@@ -123,7 +118,7 @@ impl OneServer {
             let refused = refused.first().map(ToString::to_string).unwrap_or_default();
             return unavailable(format!(
                 "{refused} has another database or an earlier timeline than the server used until now: if it is right, \
-                 restart petstore"
+                 restart this program"
             ));
         };
         if let Some(last) = &last {
@@ -181,5 +176,5 @@ impl State {
 }
 
 fn unavailable(why: impl Into<String>) -> Result<()> {
-    Err(StoreError::Unavailable(why.into()))
+    Err(Error::Unavailable(why.into()))
 }

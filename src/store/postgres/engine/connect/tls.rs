@@ -1,7 +1,5 @@
 //! TLS to PostgreSQL: `sslmode` and `sslrootcert` of a URL, with their meaning in libpq.
 
-use std::error::Error;
-use std::io;
 use std::path::PathBuf;
 
 use percent_encoding::percent_decode_str;
@@ -11,9 +9,8 @@ use tokio_postgres::config::SslMode;
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use crate::domain::Invalid;
-use crate::net::tls::{self, Authorities, Trust};
-use crate::store::{Result, StoreError};
+use crate::store::postgres::engine::error::{Error, InvalidUrl, Result};
+use crate::store::postgres::engine::tls::{self, Authorities, Trust};
 
 /// A TLS connection to PostgreSQL. Binds SCRAM authentication to the server's certificate (`tls-server-end-point`).
 pub type Stream = <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream;
@@ -47,7 +44,7 @@ enum Mode {
 
 impl TlsSettings {
     /// Removes the TLS parameters from a URL and returns the rest and the settings. Errors quote no part of the URL.
-    pub fn take_from(url: &str) -> std::result::Result<(String, Self), Invalid> {
+    pub fn take_from(url: &str) -> Result<(String, Self), InvalidUrl> {
         let (mut mode, mut authorities) = (None, None);
         let Some((address, query)) = url.split_once('?') else {
             return Ok((url.to_owned(), Self { mode: Mode::Prefer, authorities }));
@@ -65,16 +62,16 @@ impl TlsSettings {
         }
         let is_system = authorities == Some(Source::System);
         match (mode.unwrap_or(if is_system { Mode::VerifyFull } else { Mode::Prefer }), &authorities) {
-            (Mode::VerifyCa | Mode::VerifyFull, None) => Err(Invalid(
+            (Mode::VerifyCa | Mode::VerifyFull, None) => Err(InvalidUrl(
                 "has an sslmode that verifies certificates, which needs the authorities to trust: sslrootcert=FILE, in \
                  PEM, or sslrootcert=system"
                     .into(),
             )),
             // As in libpq: public authorities issue certificates to anybody, so the host name must be verified.
             (Mode::Disable | Mode::Prefer | Mode::Require | Mode::VerifyCa, Some(Source::System)) => {
-                Err(Invalid("has sslrootcert=system, which needs sslmode=verify-full".into()))
+                Err(InvalidUrl("has sslrootcert=system, which needs sslmode=verify-full".into()))
             }
-            (Mode::Disable | Mode::Prefer, Some(_)) => Err(Invalid(
+            (Mode::Disable | Mode::Prefer, Some(_)) => Err(InvalidUrl(
                 "has an sslrootcert, which its sslmode ignores: use verify-full or verify-ca".into(),
             )),
             // As in libpq: a root certificate file makes `require` verify.
@@ -104,31 +101,31 @@ impl TlsSettings {
     /// Reads the authorities again, so that a renewed file takes effect with the next connection. May block.
     pub fn read(&self) -> Result<ClientConfig> {
         let authorities = self.authorities.as_ref().map(Source::read).transpose();
-        let authorities = authorities.map_err(|why| StoreError::Failed(format!("sslrootcert: {why}")))?;
+        let authorities = authorities.map_err(|why| Error::Failed(format!("sslrootcert: {why}")))?;
         let trust = match (authorities, self.mode) {
             (None, _) => Trust::Anybody,
             (Some(authorities), Mode::VerifyFull) => Trust::Name(authorities),
             (Some(authorities), _) => Trust::Authority(authorities),
         };
-        tls::client(trust, &[b"postgresql"]).map_err(|error| StoreError::Failed(error.to_string()))
+        tls::client(trust, &[b"postgresql"]).map_err(|error| Error::Failed(error.to_string()))
     }
 }
 
 impl Source {
-    fn read(&self) -> std::result::Result<Authorities, String> {
+    fn read(&self) -> Result<Authorities, String> {
         match self {
             Self::File(file) => {
                 let name = file.display();
                 let pem = std::fs::read(file).map_err(|error| format!("{name}: {error}"))?;
                 Authorities::of_pem(&pem, name)
             }
-            Self::System => tls::system_authorities().map_err(|why| format!("{why}, or set sslrootcert to a file")),
+            Self::System => Authorities::of_system().map_err(|why| format!("{why}, or set sslrootcert to a file")),
         }
     }
 }
 
 impl Mode {
-    fn parse(text: &str) -> std::result::Result<Self, Invalid> {
+    fn parse(text: &str) -> Result<Self, InvalidUrl> {
         Ok(match text {
             "disable" => Self::Disable,
             "prefer" => Self::Prefer,
@@ -136,19 +133,12 @@ impl Mode {
             "verify-ca" => Self::VerifyCa,
             "verify-full" => Self::VerifyFull,
             _ => {
-                return Err(Invalid(
+                return Err(InvalidUrl(
                     "has an unknown sslmode: use disable, prefer, require, verify-ca or verify-full".into(),
                 ));
             }
         })
     }
-}
-
-/// Returns whether the server's certificate was rejected. Retrying does not help then.
-pub fn is_refused(error: &tokio_postgres::Error) -> bool {
-    let cause = error.source().and_then(|cause| cause.downcast_ref::<io::Error>()).and_then(io::Error::get_ref);
-    let cause = cause.and_then(|cause| cause.downcast_ref::<rustls::Error>());
-    matches!(cause, Some(rustls::Error::InvalidCertificate(_)))
 }
 
 #[cfg(test)]

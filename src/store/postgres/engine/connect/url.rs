@@ -5,9 +5,9 @@ use std::time::Duration;
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
-use super::limits::Limits;
+use super::limits::{DEFAULT_TIMEOUT, Limits};
 use super::tls::TlsSettings;
-use crate::domain::Invalid;
+use crate::store::postgres::engine::error::InvalidUrl;
 
 /// Idle time after which TCP keepalive probes start, one each second.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);
@@ -15,7 +15,7 @@ const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);
 /// Maximum time for the peer to acknowledge sent data before the connection is closed.
 const TCP_USER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A URL `postgres://USER:PASSWORD@HOST:PORT,HOST:PORT/DATABASE?PARAMETERS` with petstore's timeouts. Displayed without
+/// A URL `postgres://USER:PASSWORD@HOST:PORT,HOST:PORT/DATABASE?PARAMETERS` with its timeout. Displayed without
 /// its password.
 #[derive(Clone)]
 pub struct DatabaseUrl {
@@ -25,14 +25,16 @@ pub struct DatabaseUrl {
     tls: TlsSettings,
     /// Parameters to display, as given.
     parameters: Vec<String>,
-    pub limits: Limits,
+    /// Timeout of a read, a write or a transaction, by default 1.8 s. The timeouts of their parts are fractions of it, such as
+    /// 15/18 for a commit. At least 0.1 s.
+    pub timeout: Duration,
 }
 
 impl DatabaseUrl {
     /// Errors quote no part of `text`, because any part may be a piece of the password.
-    pub fn parse(text: &str) -> Result<Self, Invalid> {
+    pub fn parse(text: &str) -> Result<Self, InvalidUrl> {
         let malformed = || {
-            Invalid("is not postgres://USER:PASSWORD@HOST:PORT/DATABASE (separate several HOST:PORT by commas; percent-encode special characters, as in %40)".into())
+            InvalidUrl("is not postgres://USER:PASSWORD@HOST:PORT/DATABASE (separate several HOST:PORT by commas; percent-encode special characters, as in %40)".into())
         };
         let rest = ["postgres://", "postgresql://"].iter().find_map(|scheme| text.strip_prefix(scheme));
         let rest = rest.ok_or_else(malformed)?;
@@ -50,12 +52,16 @@ impl DatabaseUrl {
         let hosts = split_hosts(&address).iter().map(|text| configure(text)).collect::<Result<_, _>>()?;
         let query = text.split_once('?').map_or("", |(_, query)| query).split('&');
         let parameters = query.filter(|pair| DISPLAYED.iter().any(|name| pair.starts_with(name)));
-        Ok(Self { config, hosts, tls, parameters: parameters.map(str::to_owned).collect(), limits: Limits::default() })
+        Ok(Self { config, hosts, tls, parameters: parameters.map(str::to_owned).collect(), timeout: DEFAULT_TIMEOUT })
     }
 
     /// The configuration for each host.
     pub(super) fn hosts(&self) -> &[Config] {
         &self.hosts
+    }
+
+    pub(super) const fn limits(&self) -> Limits {
+        Limits(self.timeout)
     }
 
     pub(super) const fn tls(&self) -> &TlsSettings {
@@ -69,7 +75,7 @@ const DISPLAYED: [&str; 6] =
 
 /// Names the first parameter that makes an address unusable. `None` if there is none, or if its name may be part of a
 /// password.
-fn unusable_parameter(address: &str) -> Option<Invalid> {
+fn unusable_parameter(address: &str) -> Option<InvalidUrl> {
     let (hosts, query) = address.split_once('?')?;
     hosts.parse::<Config>().ok()?;
     // A password that contains `&` is cut off there, and its rest looks like a parameter.
@@ -77,8 +83,7 @@ fn unusable_parameter(address: &str) -> Option<Invalid> {
     let unusable = pairs.find(|pair| format!("postgres://localhost?{pair}").parse::<Config>().is_err())?;
     let name = unusable.split_once('=').map_or(unusable, |(name, _)| name);
     let is_plain = name.len() <= 32 && name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'_'));
-    is_plain
-        .then(|| Invalid(format!("has the parameter {name}, which petstore does not support, or not with its value")))
+    is_plain.then(|| InvalidUrl(format!("has the parameter {name}, which is not supported, or not with its value")))
 }
 
 /// Parses a URL and adds the timeouts.
@@ -96,9 +101,6 @@ fn configure(text: &str, mode: SslMode) -> Option<Config> {
         _ if !nameless && config.get_hosts().iter().all(is_unix) => SslMode::Disable,
         mode => mode,
     });
-    if config.get_application_name().is_none() {
-        config.application_name("petstore");
-    }
     // Servers that accept no writes are skipped, even a single one: a standby may return old data.
     config.target_session_attrs(TargetSessionAttrs::ReadWrite);
     config.keepalives_idle(KEEPALIVE_IDLE).keepalives_interval(Duration::from_secs(1)).keepalives_retries(3);
@@ -192,7 +194,7 @@ mod tests {
             ("colour=s3cret", "colour"),
         ] {
             let why = why(&format!("postgres://ada:s3cret@db/shop?{query}"));
-            let named = why.starts_with(&format!("has the parameter {name}, which petstore does not support"));
+            let named = why.starts_with(&format!("has the parameter {name}, which is not supported"));
             assert!(named && !why.contains("s3cret"), "{why}");
         }
         for secret in ["password=top&secret", "password=top&secret=x", "s3cret", "S3CRET=x"] {

@@ -1,7 +1,14 @@
 //! Settings of a PostgreSQL database.
 
-use super::url::DatabaseUrl;
+use super::engine::{self, DatabaseUrl};
 use crate::domain::Deployment;
+
+/// Plans are made once and use indexes: with them it does not matter how large a table was when its plan was made.
+/// `enable_seqscan = off` adds 10^10 to the estimated cost of any plan that has to read a table, such as the one that
+/// deletes ended sessions. PostgreSQL would compile those with LLVM, which can take seconds on a busy machine.
+const SESSION: &str =
+    "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_bitmapscan = off; SET jit = off;
+    LISTEN petstore_keys";
 
 /// Location and limits of a database.
 #[derive(Clone, Debug)]
@@ -21,7 +28,7 @@ pub struct Options {
 }
 
 /// Kind of process that uses the database.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProcessKind {
     /// Has a connection for each purpose, so that none delays the others.
     Service,
@@ -37,5 +44,18 @@ impl Options {
         let create = Some(Deployment::Production);
         let process = ProcessKind::Service;
         Self { url, deployment: None, create, queue: 4_096, readers, process, require_standbys: false }
+    }
+
+    /// Returns the options of the connections.
+    pub fn cluster(&self) -> engine::Options {
+        let &Self { queue, process, require_standbys, .. } = self;
+        engine::Options {
+            application_name: "petstore".into(),
+            session: SESSION.into(),
+            queue,
+            one_connection: process == ProcessKind::Command,
+            require_standbys,
+            ..engine::Options::new(self.url.clone())
+        }
     }
 }

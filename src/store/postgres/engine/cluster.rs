@@ -1,0 +1,190 @@
+//! A database, and the connections that a process maintains to it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures_util::future::try_join_all;
+use parking_lot::Mutex;
+use tokio::sync::OnceCell;
+use tokio::time::{Instant, timeout};
+use tokio_postgres::Client;
+
+use super::batch::write::Write;
+use super::batch::writer::WriteQueue;
+use super::commit::await_commit;
+use super::connect::connection::Connection;
+use super::connect::connector::{self, Connector};
+use super::connect::options::Options;
+use super::error::{CLOSED, Error, Result, timed_out};
+use super::observer::Observer;
+use super::readers::Readers;
+use super::single::SingleWrites;
+use super::supervisor::Supervisor;
+
+/// A database on a PostgreSQL server, or on one of several of which one accepts writes.
+///
+/// All connections lead to the same server. If it is lost, they are replaced, and lead to the next server that accepts writes.
+#[derive(Debug)]
+pub struct Cluster {
+    connector: Connector,
+    queue: usize,
+    /// The connection for everything, with [`Options::one_connection`].
+    shared: Option<OnceCell<Arc<Supervisor>>>,
+    /// The connections, each with its purpose.
+    opened: Mutex<Vec<(&'static str, Arc<Supervisor>)>>,
+    is_closed: AtomicBool,
+}
+
+impl Cluster {
+    /// Connects. Also returns the connection, for what must precede the other methods, such as creating tables.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`Error::Unavailable`] if no server accepts writes within 5 s, and with [`Error::Failed`] if the server
+    /// rejects the credentials, its certificate is not trusted, or a pooler shares connections between clients.
+    pub async fn connect(options: &Options) -> Result<(Self, Connection)> {
+        let connector = Connector::new(options);
+        let connection = connector::connect(&connector).await?;
+        let shared = options.one_connection.then(OnceCell::new);
+        let (queue, opened, is_closed) = (options.queue, Mutex::default(), AtomicBool::new(false));
+        Ok((Self { connector, queue, shared, opened, is_closed }, connection))
+    }
+
+    /// Opens a connection for a queue of writes. The log and [`Cluster::connections`] call it `name`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the server is not reachable, or rejects a statement.
+    pub async fn write_queue<W: Write>(
+        &self,
+        name: &'static str,
+        observer: Arc<dyn Observer>,
+    ) -> Result<WriteQueue<W>> {
+        let supervisor = self.open(&W::statements(), name).await?;
+        Ok(WriteQueue::start(supervisor, self.timeout(), self.queue, observer))
+    }
+
+    /// Opens `count` connections for reads, at least 1, on which `statements` are prepared. The log and
+    /// [`Cluster::connections`] call them `name`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the server is not reachable, or rejects a statement.
+    pub async fn readers(
+        &self,
+        name: &'static str,
+        count: usize,
+        statements: &[&'static str],
+        observer: Arc<dyn Observer>,
+    ) -> Result<Arc<Readers>> {
+        let supervisors = try_join_all((0..count).map(|_| self.open(statements, name))).await?;
+        Ok(Arc::new(Readers::new(supervisors, self.timeout(), self.queue, observer)))
+    }
+
+    /// Opens a connection for single writes, on which `statements` are prepared. The log and [`Cluster::connections`] call it
+    /// `name`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the server is not reachable, or rejects a statement.
+    pub async fn single_writes(&self, name: &'static str, statements: &[&'static str]) -> Result<SingleWrites> {
+        Ok(SingleWrites::new(self.open(statements, name).await?))
+    }
+
+    /// Returns a connection for a purpose. With [`Options::one_connection`], all share one, and only prepare what they run.
+    async fn open(&self, statements: &[&'static str], purpose: &'static str) -> Result<Arc<Supervisor>> {
+        if let Some(shared) = &self.shared {
+            let open = async || Supervisor::open(&self.connector, Vec::new(), "shared").await.map(Arc::new);
+            return shared.get_or_try_init(open).await.map(Arc::clone);
+        }
+        let opened = Arc::new(Supervisor::open(&self.connector, statements.to_vec(), purpose).await?);
+        self.opened.lock().push((purpose, Arc::clone(&opened)));
+        Ok(opened)
+    }
+
+    /// Opens a connection of its own, for a long operation. It is neither shared nor replaced.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`Error::Unavailable`] if the server is not reachable, or the cluster is closed.
+    pub async fn connection(&self) -> Result<Connection> {
+        if self.is_closed.load(Ordering::Relaxed) {
+            return Err(Error::Unavailable(CLOSED.into()));
+        }
+        Ok(self.connector.connect().await?.0)
+    }
+
+    /// Runs `steps` as a transaction, on a connection of its own. If it ends before its commit, the connection is dropped and
+    /// the transaction with it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unknown`] if the transaction may have been committed. After the timeout it always is.
+    pub async fn transaction<T>(
+        &self,
+        steps: impl AsyncFnOnce(&Client) -> Result<T, tokio_postgres::Error>,
+    ) -> Result<T> {
+        let (began, limits) = (Instant::now(), self.connector.limits());
+        let limit = limits.operation();
+        let connection = timeout(limit, self.connection()).await.map_err(|_| timed_out(limit))??;
+        let client = &connection.client;
+        await_commit(&connection, began, limit, async {
+            client.batch_execute(&format!("{}; BEGIN", limits.settings())).await?;
+            let outcome = steps(client).await?;
+            client.batch_execute("COMMIT").await?;
+            Ok(outcome)
+        })
+        .await
+    }
+
+    /// Waits for a notification (`NOTIFY`) on a channel that [`Options::session`] listens on, to any connection. Several may be
+    /// reported as one. Notifications are lost while a connection is replaced.
+    pub async fn notified(&self) {
+        self.connector.notified.notified().await;
+    }
+
+    /// Checks that the server answers and accepts writes, and that each purpose has a connection, or gets one within `limit`.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`Error::Unavailable`] otherwise. At once, if the last attempt to reconnect failed.
+    pub async fn check(&self, limit: Duration) -> Result<()> {
+        let deadline = Instant::now() + limit;
+        let mut opened = self.opened.lock().clone();
+        opened.extend(self.shared.iter().filter_map(OnceCell::get).map(|shared| ("shared", Arc::clone(shared))));
+        for (purpose, connection) in &opened {
+            // One of several, as for reads, suffices.
+            if !opened.iter().any(|(other, connection)| other == purpose && connection.is_up()) {
+                connection.connection(deadline).await?;
+            }
+        }
+        let Some(prepared) = opened.iter().find_map(|(_, connection)| connection.current()) else {
+            return self.connection().await.map(drop);
+        };
+        prepared.refusal(limit).await?.map_or(Ok(()), |why| Err(Error::Unavailable(why)))
+    }
+
+    /// Returns for each connection its purpose and whether it is up. Empty with [`Options::one_connection`].
+    pub fn connections(&self) -> Vec<(&'static str, bool)> {
+        self.opened.lock().iter().map(|(purpose, connection)| (*purpose, connection.is_up())).collect()
+    }
+
+    /// Returns the number of standbys that a commit waits for, and of those that are connected, as of the last check, which
+    /// runs each second. For a role without `pg_read_all_stats`, asynchronous ones count as connected, too.
+    pub fn standbys(&self) -> [i64; 2] {
+        self.connector.standbys.each_ref().map(|number| number.load(Ordering::Relaxed))
+    }
+
+    /// Timeout of a read, a write or a transaction: that of the URL.
+    pub const fn timeout(&self) -> Duration {
+        self.connector.limits().operation()
+    }
+
+    /// Closes the connections once their statements have ended. Queues are closed before, by [`WriteQueue::close`].
+    pub fn close(&self) {
+        self.is_closed.store(true, Ordering::Relaxed);
+        self.shared.iter().filter_map(OnceCell::get).for_each(|shared| shared.close());
+        self.opened.lock().iter().for_each(|(_, connection)| connection.close());
+    }
+}

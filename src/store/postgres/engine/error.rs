@@ -1,0 +1,116 @@
+//! Errors, and the conversion of PostgreSQL's.
+
+use std::error::Error as _;
+use std::io;
+use std::time::Duration;
+
+use tokio::time::timeout;
+use tokio_postgres::error::SqlState;
+
+/// A result of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// A failure of the database or of the connection to it. The text is for the operator. It has no values of rows, and no
+/// password.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Error {
+    /// A retry may succeed: the server is not reachable, accepts no writes or is short of resources, a queue is full, or the
+    /// connections are closed. A write was not applied.
+    #[error("{0}")]
+    Unavailable(String),
+    /// It is unknown whether a write was applied, or whether it is durable: the server did not confirm it in time, or sent a
+    /// warning.
+    #[error("{0}")]
+    Unknown(String),
+    /// A retry does not help. A write that the server rejected was not applied. A write whose answer cannot be decoded was.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// Error of [`DatabaseUrl::parse`](crate::DatabaseUrl::parse). Its text continues a sentence that begins with what the URL is, such as "the URL". It
+/// quotes no part of the URL.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct InvalidUrl(pub(super) String);
+
+impl Error {
+    /// Converts the error of a statement that ends with `COMMIT`, or of one outside of a transaction: [`Error::Unknown`] if
+    /// the connection was lost.
+    pub fn of_commit(error: tokio_postgres::Error) -> Self {
+        match ends_connection(&error) && !is_rejection(&error) {
+            true => Self::Unknown(describe(&error)),
+            false => error.into(),
+        }
+    }
+}
+
+/// Converts the error of a statement that commits nothing.
+impl From<tokio_postgres::Error> for Error {
+    fn from(error: tokio_postgres::Error) -> Self {
+        if may_pass(&error) && !is_untrusted(&error) {
+            Self::Unavailable(describe(&error))
+        } else {
+            Self::Failed(describe(&error))
+        }
+    }
+}
+
+/// Returns whether the connection is unusable after the error: it is closed, its server is stopping, starting or no
+/// longer accepts writes, or the server has ended a transaction because this process was silent for too long.
+pub fn ends_connection(error: &tokio_postgres::Error) -> bool {
+    let Some(state) = error.code() else {
+        // Others concern one row or statement, such as a value that cannot be decoded.
+        return error.is_closed() || error.source().is_some_and(<dyn std::error::Error>::is::<io::Error>);
+    };
+    let class = state.code().get(..2);
+    class == Some("08") || class == Some("57") && *state != SqlState::QUERY_CANCELED || is_rejection(error)
+}
+
+/// Returns whether the server has not carried out the transaction: it accepts no writes, or this process was silent.
+fn is_rejection(error: &tokio_postgres::Error) -> bool {
+    let rejections = [SqlState::READ_ONLY_SQL_TRANSACTION, SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT];
+    error.code().is_some_and(|state| rejections.contains(state))
+}
+
+/// Returns whether a retry may succeed, because the cause is the server's state and not the statement.
+fn may_pass(error: &tokio_postgres::Error) -> bool {
+    // Besides a lost connection: conflicts (40), resources (53), locks (55), cancelled by an operator (57), I/O (58).
+    ends_connection(error)
+        || matches!(error.code().and_then(|state| state.code().get(..2)), Some("40" | "53" | "55" | "57" | "58"))
+}
+
+/// Returns whether the server's certificate was rejected. Retrying does not help then.
+fn is_untrusted(error: &tokio_postgres::Error) -> bool {
+    let cause = error.source().and_then(|cause| cause.downcast_ref::<io::Error>()).and_then(io::Error::get_ref);
+    let cause = cause.and_then(|cause| cause.downcast_ref::<rustls::Error>());
+    matches!(cause, Some(rustls::Error::InvalidCertificate(_)))
+}
+
+/// Describes an error and its cause. Leaves out PostgreSQL's detail, which may contain values of rows.
+fn describe(error: &tokio_postgres::Error) -> String {
+    match error.as_db_error() {
+        Some(db) => format!("{} (SQLSTATE {})", db.message(), db.code().code()),
+        None => error.source().map_or(error.to_string(), |cause| format!("{error}: {cause}")),
+    }
+}
+
+/// Waits for an answer of the server, for at most `limit`. The answer is not to a commit.
+///
+/// # Errors
+///
+/// Fails with [`Error::Unavailable`] after `limit`.
+pub async fn within<T>(limit: Duration, answer: impl Future<Output = Result<T, tokio_postgres::Error>>) -> Result<T> {
+    Ok(timeout(limit, answer).await.map_err(|_| timed_out(limit))??)
+}
+
+/// The error for a server that did not answer within `limit`.
+pub fn timed_out(limit: Duration) -> Error {
+    Error::Unavailable(late(limit))
+}
+
+/// Says that the connections were closed on purpose.
+pub const CLOSED: &str = "the connections to PostgreSQL are closed";
+
+pub fn late(limit: Duration) -> String {
+    format!("PostgreSQL did not answer within {limit:?}")
+}

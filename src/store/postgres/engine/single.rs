@@ -1,0 +1,28 @@
+//! Writes without a batch.
+
+use std::sync::Arc;
+
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+
+use super::error::Result;
+use super::supervisor::Supervisor;
+
+/// A connection for writes of one statement that are too rare for a batch. They share it.
+#[derive(Debug)]
+pub struct SingleWrites(Arc<Supervisor>);
+
+impl SingleWrites {
+    pub(super) const fn new(supervisor: Arc<Supervisor>) -> Self {
+        Self(supervisor)
+    }
+
+    /// Runs a statement and waits for its commit. It is carried out even if the caller stops waiting.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unknown`](crate::Error::Unknown) if the statement may have been carried out.
+    pub async fn write(&self, sql: &'static str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
+        self.0.write(async |prepared| prepared.query(sql, parameters).await).await
+    }
+}

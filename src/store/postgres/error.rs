@@ -1,0 +1,26 @@
+//! Conversion of the errors of PostgreSQL.
+
+use std::time::Duration;
+
+use super::engine::Error;
+use crate::store::StoreError;
+
+impl From<Error> for StoreError {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Unavailable(why) | Error::Unknown(why) => Self::Unavailable(why),
+            Error::Failed(why) => Self::Failed(why),
+        }
+    }
+}
+
+impl From<tokio_postgres::Error> for StoreError {
+    fn from(error: tokio_postgres::Error) -> Self {
+        Error::from(error).into()
+    }
+}
+
+/// The error for a server that did not answer within `limit`.
+pub fn timed_out(limit: Duration) -> StoreError {
+    StoreError::Unavailable(format!("PostgreSQL did not answer within {limit:?}"))
+}
