@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::task::spawn_blocking;
 use tokio_rustls::TlsConnector;
 
-pub use crate::store::postgres::engine::tls::{Authorities, Trust, client};
+pub use postgres_group_commit::tls::{Authorities, Trust, client};
 
 /// Returns a [`connector`] that trusts the authorities in `file`, or else the operating system's. For the start of the
 /// process, because it may block.

@@ -34,7 +34,7 @@ const LIMITS: &str = r#"
     wait for another program that writes to SQLite | 5 s → 503 |
         store/sqlite/mod.rs | busy_timeout: Duration::from_secs(5),
     operation on PostgreSQL | `database-timeout`, by default 1.8 s → 503 |
-        store/postgres/engine/connect/limits.rs | DEFAULT_TIMEOUT: Duration = Duration::from_millis(1_800);
+        postgres-group-commit/connect/limits.rs | DEFAULT_TIMEOUT: Duration = Duration::from_millis(1_800);
     stored response of an `Idempotency-Key` | 24 h |
         domain/idempotency.rs | RETENTION: Duration = Duration::from_hours(24);
     unused session of the console | 2 h | domain/session.rs | IDLE: Duration = Duration::from_hours(2);
@@ -106,9 +106,9 @@ fn limits_page_has_the_bounds_of_the_code() {
     assert_eq!(rows, limits.iter().map(|row| (row[0], row[1])).collect::<Vec<_>>());
     for row in limits {
         let [what, _, file, text] = row[..] else { panic!("{row:?}") };
-        let file = file
-            .strip_prefix("bounded-http/")
-            .map_or(format!("src/{file}"), |file| format!("crates/bounded-http/src/{file}"));
+        let in_crate =
+            ["bounded-http", "postgres-group-commit"].iter().find_map(|name| Some((name, file.strip_prefix(name)?)));
+        let file = in_crate.map_or(format!("src/{file}"), |(name, file)| format!("crates/{name}/src{file}"));
         let code = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(&file)).unwrap();
         assert!(code.contains(text), "{what}: {file} has no `{text}`");
     }

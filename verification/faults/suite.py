@@ -19,8 +19,8 @@ from cluster.processes import Failed
 from .trial import Result
 
 # The tests of both packages and the program that they run, in one selection, so that nothing is compiled twice.
-CARGO = ["--locked", "--package=petstore", "--package=bounded-http", "--package=petstore-verification",
-         "--features=petstore/otlp"]
+CARGO = ["--locked", "--package=petstore", "--package=bounded-http", "--package=postgres-group-commit",
+         "--package=petstore-verification", "--features=petstore/otlp"]
 
 
 def run(row, trial):

@@ -10,10 +10,10 @@ use crate::domain::api_key::{KeyGrant, KeyQuery, KeyState, NewKey, Rotation};
 use crate::domain::{AccountId, Action, Actor, KeyHash, KeyId, KeyRecord, Timestamp};
 use crate::store::audit::Values;
 use crate::store::postgres::database::Postgres;
-use crate::store::postgres::engine::{self, Pending, Read, Readers};
 use crate::store::postgres::rows;
 use crate::store::row::FromRow;
 use crate::store::{Result, StoreError, page_of};
+use postgres_group_commit::{Pending, Read, Readers};
 
 /// Locks the account's row first, so that an account that is being deleted gets no key. In the audit, the key's name comes
 /// last, because its owner could write anything there.
@@ -187,7 +187,7 @@ impl Read for KeyHash {
         let found = readers.query(FIND, &[&hashes]).await;
         let found = found.and_then(|rows| {
             let grants = rows.iter().map(|row| Ok((row.try_get::<_, &[u8]>(8)?.to_owned(), KeyGrant::from_row(row)?)));
-            grants.collect::<engine::Result<HashMap<_, _>>>()
+            grants.collect::<postgres_group_commit::Result<HashMap<_, _>>>()
         });
         for Pending { read, reply } in batch {
             _ = reply.send(found.as_ref().map(|found| found.get(&read.0[..]).cloned()).map_err(Clone::clone));

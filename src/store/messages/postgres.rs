@@ -7,10 +7,10 @@ use uuid::Uuid;
 
 use crate::domain::{AccountId, Direction, Message, MessageId, PageLimit, TrackedMessage};
 use crate::store::postgres::database::Postgres;
-use crate::store::postgres::engine::PreparedConnection;
 use crate::store::postgres::write::{Write, WriteResult};
 use crate::store::row::FromRow;
 use crate::store::{Outcome, Result, WriteKey, messages};
+use postgres_group_commit::PreparedConnection;
 
 const INSERT: &str = "INSERT INTO messages (account_id, id, message, created_at)
     SELECT account_id, id, message, created_at FROM unnest($1::bigint[], $2::uuid[], $3::text[], $4::bigint[])

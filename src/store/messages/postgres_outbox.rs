@@ -11,9 +11,9 @@ use crate::store::audit;
 use crate::store::export::{self, Exported, MessageSink};
 use crate::store::messages::{ADD_RETRIES, FIND_RETRIES, TAKE_RETRIES, retries};
 use crate::store::postgres::database::Postgres;
-use crate::store::postgres::engine::{Connection, within};
 use crate::store::postgres::rows;
 use crate::store::postgres::rows::long_query;
+use postgres_group_commit::{Connection, within};
 
 /// Ordered by the columns of the index. The planner does not use the index without `sent_at`.
 const UNSENT: &str = "SELECT id, account_id, message, created_at FROM messages

@@ -13,11 +13,11 @@ use crate::domain::{
 use crate::store::audit::Values;
 use crate::store::orders::{LISTS_OF_ALL, Lists, OrderNames, list};
 use crate::store::postgres::database::Postgres;
-use crate::store::postgres::engine::PreparedConnection;
 use crate::store::postgres::rows;
 use crate::store::postgres::write::{Write, WriteResult};
 use crate::store::row::FromRow;
 use crate::store::{Outcome, Result, WriteKey};
+use postgres_group_commit::PreparedConnection;
 
 /// Places orders for different animals. Returns each placed order with its animal, and then each existing animal without
 /// an order.

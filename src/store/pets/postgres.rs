@@ -11,10 +11,10 @@ use crate::domain::{NewPet, Pet, PetQuery, PetStatus, StatusCounts};
 use crate::store::export::{self, Exported, PetSink};
 use crate::store::pets::LIST;
 use crate::store::postgres::database::{PetId, Postgres};
-use crate::store::postgres::engine::{self, Pending, PreparedConnection, Read, Readers, within};
 use crate::store::postgres::rows::{LONG, long_query, page};
 use crate::store::postgres::write::{Write, WriteResult};
 use crate::store::{Outcome, PetSource, Result, StoreError, WriteKey};
+use postgres_group_commit::{Pending, PreparedConnection, Read, Readers, within};
 
 macro_rules! insert {
     ($source:literal) => {
@@ -152,8 +152,10 @@ fn arrays(pets: &[NewPet]) -> (Vec<&str>, Vec<i64>, Vec<i16>) {
 
 /// The error of statements that end with a commit. Names `in_doubt` if they may have been committed.
 pub fn failed(error: Error, in_doubt: &str) -> StoreError {
-    match engine::Error::of_commit(error) {
-        engine::Error::Unknown(why) => StoreError::Unavailable(format!("{why}: {in_doubt} before you retry")),
+    match postgres_group_commit::Error::of_commit(error) {
+        postgres_group_commit::Error::Unknown(why) => {
+            StoreError::Unavailable(format!("{why}: {in_doubt} before you retry"))
+        }
         error => error.into(),
     }
 }
@@ -210,7 +212,7 @@ async fn pages_of(
     readers: &Readers,
     sql: &'static str,
     lists: impl Iterator<Item = &PetQuery>,
-) -> engine::Result<Vec<Arc<Vec<Row>>>> {
+) -> postgres_group_commit::Result<Vec<Arc<Vec<Row>>>> {
     let (starts, rows): (Vec<_>, Vec<_>) = lists.map(|list| (list.start(), list.limit.get() + 1)).unzip();
     let mut pages = starts.iter().map(|_| Vec::new()).collect::<Vec<_>>();
     for row in readers.query(sql, &[&starts, &rows]).await? {
@@ -230,7 +232,7 @@ impl Read for PetId {
         let found = found.and_then(|rows| {
             rows.iter()
                 .map(|row| Ok(from_row(row).map(|pet| (pet.id, pet.into_owned()))?))
-                .collect::<engine::Result<HashMap<_, _>>>()
+                .collect::<postgres_group_commit::Result<HashMap<_, _>>>()
         });
         for Pending { read, reply } in batch {
             _ = reply.send(found.as_ref().map(|found| found.get(&read.0).cloned()).map_err(Clone::clone));

@@ -7,12 +7,12 @@ use tokio::time::timeout;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error, Row};
 
-use super::engine::{Cluster, Connection, ReadBatcher, Readers, SingleWrites, within};
 use super::error::timed_out;
 use super::rows::{LONG, long_query};
 use super::write_queues::{WriteQueue, WriteQueues};
 use crate::domain::{Deployment, KeyHash, Message, NewOrder, NewPet, OrderTransition, PetQuery};
 use crate::store::{ReaderMeter, Result};
+use postgres_group_commit::{Cluster, Connection, ReadBatcher, Readers, SingleWrites, within};
 
 #[derive(Debug)]
 pub struct Postgres {

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::engine::Error;
 use crate::store::StoreError;
+use postgres_group_commit::Error;
 
 impl From<Error> for StoreError {
     fn from(error: Error) -> Self {

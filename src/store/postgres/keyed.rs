@@ -18,11 +18,11 @@ use std::collections::HashMap;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Row};
 
-use super::engine::{self, PreparedConnection};
 use super::write::{Write, WriteOutcome, WriteResult, WriteWithKey};
 use crate::domain::KeyedRequest;
 use crate::domain::idempotency::RETENTION;
 use crate::store::{Outcome, StoredResponse, WriteKey};
+use postgres_group_commit::PreparedConnection;
 
 type Result<T> = std::result::Result<T, Error>;
 
@@ -58,7 +58,7 @@ const BATCH: &[&str] = &[CLAIM, FIND, STORE, RELEASE];
 /// A write that may have a key. A queue that does not take keys has larger batches.
 pub struct Keyed<W: Write, const TAKES_KEYS: bool>(pub W, pub Option<WriteKey<W::Output>>);
 
-impl<W: Write, const TAKES_KEYS: bool> engine::Write for Keyed<W, TAKES_KEYS> {
+impl<W: Write, const TAKES_KEYS: bool> postgres_group_commit::Write for Keyed<W, TAKES_KEYS> {
     type Output = WriteOutcome<W>;
 
     const BATCH: usize = if TAKES_KEYS { W::KEYED_BATCH } else { 512 };

@@ -9,7 +9,6 @@ use tokio::time::{sleep, timeout};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Error, Row, Transaction};
 
-use super::engine;
 use crate::domain::{Deployment, Email};
 use crate::store::migrations::{
     self, ADDRESS_FORMS, Applied, INSERT_RECORD, Migration, MigrationStatus, POSTGRES as MIGRATIONS,
@@ -137,7 +136,7 @@ fn failed(migration: &Migration, error: Error) -> StoreError {
         true => ": run `petstore migrate` with the role that owns the tables",
         false => "",
     };
-    StoreError::Failed(format!("migration {migration}: {}{advice}", engine::Error::from(error)))
+    StoreError::Failed(format!("migration {migration}: {}{advice}", postgres_group_commit::Error::from(error)))
 }
 
 #[cfg(test)]

@@ -5,7 +5,6 @@
 //! account) open their own connection.
 
 pub(super) mod database;
-pub(crate) mod engine;
 mod error;
 mod keyed;
 pub(super) mod migrations;
@@ -22,11 +21,11 @@ use tokio::time::timeout;
 
 pub use crate::store::messages::postgres_outbox::RelayLease;
 pub use database::Postgres;
-pub use engine::DatabaseUrl;
-pub(super) use engine::within;
-use engine::{Cluster, Connection, Observer, ReadBatcher};
 use error::timed_out;
 use migrations::Schema;
+pub use postgres_group_commit::DatabaseUrl;
+pub(super) use postgres_group_commit::within;
+use postgres_group_commit::{Cluster, Connection, Observer, ReadBatcher};
 pub(super) use rows::LONG;
 pub use settings::{Options, ProcessKind};
 use write_queues::{WriteQueue, WriteQueues};
@@ -179,6 +178,6 @@ async fn connect(url: &DatabaseUrl, require_standbys: bool) -> Result<Connection
     Ok(Cluster::connect(&options.cluster()).await?.1)
 }
 
-async fn from<T>(opened: impl Future<Output = engine::Result<T>>) -> Result<T> {
+async fn from<T>(opened: impl Future<Output = postgres_group_commit::Result<T>>) -> Result<T> {
     Ok(opened.await?)
 }

@@ -5,10 +5,10 @@ use std::time::Duration;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use super::engine::{Connection, within};
 use crate::domain::PageLimit;
 use crate::store::row::FromRow;
 use crate::store::{Result, StoreError};
+use postgres_group_commit::{Connection, within};
 
 /// Maximum time for a long query, such as a page of an export or a count of a hundred million animals.
 pub const LONG: Duration = Duration::from_secs(30);

@@ -1,7 +1,7 @@
 //! Settings of a PostgreSQL database.
 
-use super::engine::{self, DatabaseUrl};
 use crate::domain::Deployment;
+use postgres_group_commit::DatabaseUrl;
 
 /// Plans are made once and use indexes: with them it does not matter how large a table was when its plan was made.
 /// `enable_seqscan = off` adds 10^10 to the estimated cost of any plan that has to read a table, such as the one that
@@ -47,15 +47,15 @@ impl Options {
     }
 
     /// Returns the options of the connections.
-    pub fn cluster(&self) -> engine::Options {
+    pub fn cluster(&self) -> postgres_group_commit::Options {
         let &Self { queue, process, require_standbys, .. } = self;
-        engine::Options {
+        postgres_group_commit::Options {
             application_name: "petstore".into(),
             session: SESSION.into(),
             queue,
             one_connection: process == ProcessKind::Command,
             require_standbys,
-            ..engine::Options::new(self.url.clone())
+            ..postgres_group_commit::Options::new(self.url.clone())
         }
     }
 }

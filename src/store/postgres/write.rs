@@ -2,8 +2,8 @@
 
 use tokio_postgres::Error;
 
-use super::engine::PreparedConnection;
 use crate::store::{Outcome, WriteKey};
+use postgres_group_commit::PreparedConnection;
 
 /// A write that shares a statement with other writes of its type.
 pub trait Write: Clone + Send + Sync + 'static {

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::engine::{self, Cluster, Observer};
 use super::keyed::Keyed;
 use super::write::{Write, WriteOutcome};
 use crate::store::{Meters, Outcome, ReaderMeter, Result, WriteKey, WriterMeter};
 use crate::telemetry::traces;
+use postgres_group_commit::{Cluster, Observer};
 
 /// Limit of the wait for an earlier write with the same key, and the interval between attempts.
 const IN_PROGRESS_TIMEOUT: Duration = Duration::from_millis(200);
@@ -52,7 +52,7 @@ impl<W: Write> WriteQueues<W> {
 #[derive(Debug)]
 pub struct WriteQueue<W: Write, const TAKES_KEYS: bool> {
     name: &'static str,
-    queue: engine::WriteQueue<Keyed<W, TAKES_KEYS>>,
+    queue: postgres_group_commit::WriteQueue<Keyed<W, TAKES_KEYS>>,
     meter: Arc<WriterMeter>,
 }
 

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 
-use crate::store::postgres::engine::error::{CLOSED, Error, Result, timed_out};
-use crate::store::postgres::engine::readers::Readers;
+use crate::error::{CLOSED, Error, Result, timed_out};
+use crate::readers::Readers;
 
 /// Maximum number of reads in a batch. Bounds the wait of the first one.
 const MAX_BATCH: usize = 256;

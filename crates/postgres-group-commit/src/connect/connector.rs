@@ -22,7 +22,7 @@ use super::pooler;
 use super::server::{Driver, IDENTIFY, OneServer, Server};
 use super::tls;
 use super::url::DatabaseUrl;
-use crate::store::postgres::engine::error::{Error, Result, timed_out, within};
+use crate::error::{Error, Result, timed_out, within};
 
 /// Settings of every connection. They override those of the server, the role, the database and the URL.
 ///

@@ -11,7 +11,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row, Statement};
 
-use crate::store::postgres::engine::error::{Error, Result, timed_out};
+use crate::error::{Error, Result, timed_out};
 
 /// A connection, driven by its own task.
 ///

@@ -9,8 +9,8 @@ use tokio_postgres::config::SslMode;
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use crate::store::postgres::engine::error::{Error, InvalidUrl, Result};
-use crate::store::postgres::engine::tls::{self, Authorities, Trust};
+use crate::error::{Error, InvalidUrl, Result};
+use crate::tls::{self, Authorities, Trust};
 
 /// A TLS connection to PostgreSQL. Binds SCRAM authentication to the server's certificate (`tls-server-end-point`).
 pub type Stream = <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream;

@@ -1,6 +1,6 @@
 //! Writes that share a batch.
 
-use crate::store::postgres::engine::connect::connection::PreparedConnection;
+use crate::connect::connection::PreparedConnection;
 
 /// A write that shares a statement, or a transaction, with other writes of its type.
 pub trait Write: Send + Sized + 'static {

@@ -14,7 +14,7 @@ use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::Instant;
 use tokio_postgres::SimpleQueryRow;
 
-use crate::store::postgres::engine::error::{Error, Result};
+use crate::error::{Error, Result};
 
 /// Interval at which refusals of the same server are logged.
 const LOG_INTERVAL: Duration = Duration::from_mins(1);

@@ -5,7 +5,7 @@
 use tokio_postgres::{Client, SimpleQueryMessage};
 
 use super::connection::Connection;
-use crate::store::postgres::engine::error::{Error, Result};
+use crate::error::{Error, Result};
 
 /// Number of probes. A round-robin pooler gives both clients the same server connection only by chance, but gives each
 /// client different ones over several probes.

@@ -7,7 +7,7 @@ use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
 use super::limits::{DEFAULT_TIMEOUT, Limits};
 use super::tls::TlsSettings;
-use crate::store::postgres::engine::error::InvalidUrl;
+use crate::error::InvalidUrl;
 
 /// Idle time after which TCP keepalive probes start, one each second.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);

@@ -8,9 +8,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 
 use super::write::Write;
-use crate::store::postgres::engine::error::{CLOSED, Error, Result, late};
-use crate::store::postgres::engine::observer::Observer;
-use crate::store::postgres::engine::supervisor::Supervisor;
+use crate::error::{CLOSED, Error, Result, late};
+use crate::observer::Observer;
+use crate::supervisor::Supervisor;
 
 /// Size of text after which a batch accepts no further writes.
 const BATCH_BYTES: usize = 1 << 20;
