@@ -1,5 +1,6 @@
-//! Group commit for PostgreSQL: batches of writes and of reads, connections that are replaced when they are lost, and one
-//! server for all of them.
+#![doc = include_str!("../README.md")]
+#![deny(missing_docs)]
+#![forbid(unsafe_code)]
 
 mod batch;
 mod cluster;
@@ -23,3 +24,4 @@ pub use error::{Error, InvalidUrl, Result, within};
 pub use observer::Observer;
 pub use readers::Readers;
 pub use single::SingleWrites;
+pub use tokio_postgres;

@@ -64,8 +64,18 @@ impl<W: Write> WriteQueue<W> {
         Self { timeout, commands, observer }
     }
 
-    /// Queues a write and waits for its commit. The write is carried out even if the caller stops waiting. Calls `timed` with
-    /// the times at which the write was queued and its batch began, once the batch has ended.
+    /// Queues a write and waits for its commit. The write is carried out even if the caller stops waiting.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`Error::Unavailable`] if the queue is full or closed, or no server accepts writes; the write was not
+    /// applied. Fails with [`Error::Unknown`] if it may have been.
+    pub async fn submit(&self, write: W) -> Result<W::Output> {
+        self.submit_timed(write, |_, _| {}).await
+    }
+
+    /// Like [`WriteQueue::submit`], and calls `timed` with the times at which the write was queued and its batch began, once
+    /// the batch has ended. Does not call it if no batch had the write, or the caller's wait timed out.
     pub async fn submit_timed(&self, write: W, timed: impl FnOnce(Instant, Instant)) -> Result<W::Output> {
         let queued = Instant::now();
         let deadline = queued + self.timeout;

@@ -1,0 +1,253 @@
+//! Batches, their answers, and what remains after failures, on a real server.
+
+#[path = "../examples/guest_book.rs"]
+#[expect(dead_code, reason = "its `main` is for people")]
+mod guest_book;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use parking_lot::Mutex;
+use postgres_group_commit::tokio_postgres::Error as PostgresError;
+use postgres_group_commit::{
+    Cluster, DatabaseUrl, Error, Observer, Options, Pending, PreparedConnection, Read, ReadBatcher, Readers, Write,
+};
+use testkit::{PostgresServer, Request, postgres, soon, until};
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+
+const CREATE: &str = "CREATE TABLE guests (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text NOT NULL)";
+
+const INSERT: &str = "INSERT INTO guests (name) SELECT * FROM unnest($1::text[]) RETURNING id, name";
+
+const FIND: &str = "SELECT id, name FROM guests WHERE id = ANY ($1)";
+
+/// A name to add. The outcome repeats it, so that a test sees whose outcome it is.
+struct Guest(String);
+
+impl Write for Guest {
+    type Output = (i64, String);
+
+    fn statements() -> Vec<&'static str> {
+        vec![INSERT]
+    }
+
+    async fn run(prepared: &PreparedConnection, guests: Vec<Self>) -> Result<Vec<Self::Output>, PostgresError> {
+        let names: Vec<_> = guests.iter().map(|guest| &*guest.0).collect();
+        let rows = prepared.query(INSERT, &[&names]).await?;
+        rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+    }
+}
+
+/// The id of a guest to find.
+struct Find(i64);
+
+impl Read for Find {
+    type Answer = Option<String>;
+
+    async fn run(readers: &Readers, batch: Vec<Pending<Self>>) {
+        let ids: Vec<_> = batch.iter().map(|pending| pending.read.0).collect();
+        let found = readers.query(FIND, &[&ids]).await;
+        for Pending { read, reply } in batch {
+            let name = |rows: &Vec<postgres_group_commit::tokio_postgres::Row>| {
+                rows.iter().find(|row| row.get::<_, i64>(0) == read.0).map(|row| row.get(1))
+            };
+            _ = reply.send(found.as_ref().map(name).map_err(Clone::clone));
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    batches: Mutex<Vec<usize>>,
+    queries: AtomicUsize,
+    refused: AtomicUsize,
+}
+
+impl Observer for Counts {
+    fn refused(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn batch(&self, writes: usize, _took: Duration) {
+        self.batches.lock().push(writes);
+    }
+
+    fn query(&self, _took: Duration) {
+        self.queries.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Options for a database whose timeouts load does not reach.
+fn options(url: &str) -> Options {
+    let mut url = DatabaseUrl::parse(url).unwrap();
+    url.timeout = Duration::from_secs(30);
+    Options { application_name: "guests".into(), ..Options::new(url) }
+}
+
+/// Connects and creates the table.
+async fn connect(options: &Options) -> Cluster {
+    let (cluster, connection) = Cluster::connect(options).await.unwrap();
+    connection.client.batch_execute(CREATE).await.unwrap();
+    cluster
+}
+
+fn name(number: usize) -> String {
+    format!("guest {number}")
+}
+
+#[tokio::test]
+async fn waiting_writes_are_one_batch_and_waiting_reads_one_query() {
+    let url = postgres::database();
+    let (cluster, counts) = (connect(&options(&url)).await, Arc::<Counts>::default());
+    let guests = cluster.write_queue("guests", Arc::clone(&counts) as _).await.unwrap();
+    let readers = cluster.readers("reads", 1, &[FIND], Arc::clone(&counts) as _).await.unwrap();
+    let finds = ReadBatcher::new(&readers);
+
+    // On one thread, all are queued before the first batch begins.
+    let added = join_all((0..200).map(|number| guests.submit(Guest(name(number))))).await;
+    let added: Vec<_> = added.into_iter().map(Result::unwrap).collect();
+    assert!(added.iter().enumerate().all(|(number, (_, stored))| *stored == name(number)), "each gets its own outcome");
+    assert_eq!(*counts.batches.lock(), [200]);
+
+    let found = join_all(added.iter().map(|(id, _)| finds.read(Find(*id)))).await;
+    assert!(found.into_iter().enumerate().all(|(number, found)| found.unwrap() == Some(name(number))));
+    assert_eq!(counts.queries.load(Ordering::Relaxed), 1);
+    assert_eq!(finds.read(Find(0)).await.unwrap(), None);
+
+    let sessions = "SELECT DISTINCT application_name FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()";
+    assert_eq!(postgres::query(&url, sessions), "guests");
+    let connections = [("guests", true), ("reads", true)];
+    assert_eq!(cluster.connections(), connections);
+    cluster.check(Duration::from_secs(30)).await.unwrap();
+}
+
+#[tokio::test]
+async fn full_queue_rejects_writes_and_a_closing_one_commits_those_that_wait() {
+    let options = Options { queue: 2, ..options(&postgres::database()) };
+    let (cluster, counts) = (connect(&options).await, Arc::<Counts>::default());
+    let guests = cluster.write_queue::<Guest>("guests", Arc::clone(&counts) as _).await.unwrap();
+    let submit = || join_all((0..3).map(|number| guests.submit(Guest(name(number)))));
+
+    let outcomes = submit().await;
+    assert!(matches!(outcomes[..], [Ok(_), Ok(_), Err(Error::Unavailable(_))]), "{outcomes:?}");
+    assert_eq!(counts.refused.load(Ordering::Relaxed), 1);
+
+    let (outcomes, ()) = tokio::join!(submit(), guests.close());
+    assert!(matches!(outcomes[..], [Ok(_), Ok(_), Err(Error::Unavailable(_))]), "{outcomes:?}");
+    let outcomes = submit().await;
+    assert!(outcomes.iter().all(|outcome| matches!(outcome, Err(Error::Unavailable(_)))), "{outcomes:?}");
+
+    cluster.close();
+    assert!(matches!(cluster.check(Duration::from_secs(30)).await, Err(Error::Unavailable(_))));
+    assert!(matches!(cluster.connection().await, Err(Error::Unavailable(_))));
+}
+
+#[tokio::test]
+async fn transaction_is_committed_whole_or_not_at_all() {
+    let url = postgres::database();
+    let cluster = connect(&options(&url)).await;
+    let add = async |divisor: i32| {
+        cluster
+            .transaction(async |client| {
+                client.execute("INSERT INTO guests (name) VALUES ('Ada')", &[]).await?;
+                client.query_one("SELECT 1 / $1::int", &[&divisor]).await.map(drop)
+            })
+            .await
+    };
+
+    let failed = add(0).await;
+    assert!(matches!(&failed, Err(Error::Failed(why)) if why == "division by zero (SQLSTATE 22012)"), "{failed:?}");
+    add(1).await.unwrap();
+
+    assert_eq!(postgres::query(&url, "SELECT count(*) FROM guests"), "1");
+}
+
+#[tokio::test]
+async fn one_connection_is_enough_for_a_command() {
+    let url = postgres::database();
+    let cluster = connect(&Options { one_connection: true, ..options(&url) }).await;
+    let guests = cluster.write_queue("guests", Arc::new(())).await.unwrap();
+    let single = cluster.single_writes("single", &[INSERT]).await.unwrap();
+    let readers = cluster.readers("reads", 2, &[FIND], Arc::new(())).await.unwrap();
+
+    let (id, _) = guests.submit(Guest("Ada".into())).await.unwrap();
+    single.write(INSERT, &[&["Grace"].as_slice()]).await.unwrap();
+    let found = readers.query(FIND, &[&vec![id, id + 1]]).await.unwrap();
+
+    assert_eq!(found.iter().map(|row| row.get(1)).collect::<Vec<&str>>(), ["Ada", "Grace"]);
+    cluster.check(Duration::from_secs(30)).await.unwrap();
+    let supervised = "application_name = 'guests' AND query LIKE 'SELECT id, name%' OR query LIKE 'SELECT CASE%'";
+    assert_eq!(postgres::sessions(&url, supervised), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn acknowledged_writes_outlive_a_restart_under_load() {
+    let server = Arc::new(PostgresServer::start());
+    let url = server.database();
+    let cluster = connect(&options(&url)).await;
+    let guests = Arc::new(cluster.write_queue::<Guest>("guests", Arc::new(())).await.unwrap());
+    let (next, is_done) = (Arc::<AtomicUsize>::default(), Arc::new(std::sync::atomic::AtomicBool::new(false)));
+    let outcomes = Arc::<Mutex<Vec<(String, Result<(i64, String), Error>)>>>::default();
+    let clients: Vec<_> = (0..16)
+        .map(|_| {
+            let (guests, next, is_done, outcomes) =
+                (Arc::clone(&guests), Arc::clone(&next), Arc::clone(&is_done), Arc::clone(&outcomes));
+            tokio::spawn(async move {
+                while !is_done.load(Ordering::Relaxed) {
+                    let name = name(next.fetch_add(1, Ordering::Relaxed));
+                    let outcome = guests.submit(Guest(name.clone())).await;
+                    outcomes.lock().push((name, outcome));
+                }
+            })
+        })
+        .collect();
+    let acknowledged = || outcomes.lock().iter().filter(|(_, outcome)| outcome.is_ok()).count();
+
+    until(async || acknowledged() >= 200).await;
+    let restarted = Arc::clone(&server);
+    tokio::task::spawn_blocking(move || restarted.control(&["restart", "-m", "immediate"])).await.unwrap();
+    let before = acknowledged();
+    until(async || acknowledged() >= before + 200).await;
+    is_done.store(true, Ordering::Relaxed);
+    for client in clients {
+        soon(client).await.unwrap();
+    }
+
+    let stored = postgres::query(&url, "SELECT name FROM guests");
+    let rows: Vec<_> = stored.lines().collect();
+    let stored: BTreeSet<_> = rows.iter().copied().collect();
+    assert_eq!(stored.len(), rows.len(), "no write is repeated");
+    let outcomes = outcomes.lock();
+    for (name, outcome) in outcomes.iter() {
+        match outcome {
+            Ok((_, answer)) => assert!(answer == name && stored.contains(&**name), "{name} is lost"),
+            Err(Error::Unknown(_)) => {}
+            Err(Error::Unavailable(why)) => assert!(!stored.contains(&**name), "{name} was applied after: {why}"),
+            Err(Error::Failed(why)) => panic!("{name}: {why}"),
+        }
+    }
+    assert!(outcomes.iter().any(|(_, outcome)| outcome.is_err()), "the restart interrupted a batch");
+}
+
+#[tokio::test]
+async fn example_keeps_a_guest_book() {
+    let url = postgres::database();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let client = async {
+        for (number, name) in [("1", "Ada"), ("2", "Grace")] {
+            let added = Request::new(address, "POST", "/").body(name).send().await;
+            assert_eq!((added.status(), &*added.body), (200, number));
+        }
+        let listed = Request::new(address, "GET", "/").send().await;
+        assert_eq!(listed.body, "Grace, Ada");
+        drop(stop);
+    };
+    let (served, ()) = tokio::join!(guest_book::run(listener, &url, async { _ = stopped.await }), client);
+    served.unwrap();
+}
