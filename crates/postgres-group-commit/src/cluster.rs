@@ -47,7 +47,7 @@ impl Cluster {
         let connector = Connector::new(options);
         let connection = connector::connect(&connector).await?;
         let shared = options.one_connection.then(OnceCell::new);
-        let (queue, opened, is_closed) = (options.queue, Mutex::default(), AtomicBool::new(false));
+        let (queue, opened, is_closed) = (options.queue.max(1), Mutex::default(), AtomicBool::new(false));
         Ok((Self { connector, queue, shared, opened, is_closed }, connection))
     }
 
@@ -78,7 +78,7 @@ impl Cluster {
         statements: &[&'static str],
         observer: Arc<dyn Observer>,
     ) -> Result<Arc<Readers>> {
-        let supervisors = try_join_all((0..count).map(|_| self.open(statements, name))).await?;
+        let supervisors = try_join_all((0..count.max(1)).map(|_| self.open(statements, name))).await?;
         Ok(Arc::new(Readers::new(supervisors, self.timeout(), self.queue, observer)))
     }
 
@@ -150,7 +150,10 @@ impl Cluster {
     ///
     /// Fails with [`Error::Unavailable`] otherwise. At once, if the last attempt to reconnect failed.
     pub async fn check(&self, limit: Duration) -> Result<()> {
-        let deadline = Instant::now() + limit;
+        timeout(limit, self.check_until(Instant::now() + limit, limit)).await.unwrap_or_else(|_| Err(timed_out(limit)))
+    }
+
+    async fn check_until(&self, deadline: Instant, limit: Duration) -> Result<()> {
         let mut opened = self.opened.lock().clone();
         opened.extend(self.shared.iter().filter_map(OnceCell::get).map(|shared| ("shared", Arc::clone(shared))));
         for (purpose, connection) in &opened {

@@ -1,8 +1,9 @@
 //! The commit of a write: how long it may take, and when its outcome is unknown.
 
+use tokio::time::{Duration, Instant, timeout_at};
+
 use super::connect::connection::{Connection, PreparedConnection};
 use super::error::{Error, Result, ends_connection, late, timed_out};
-use tokio::time::{Duration, Instant, timeout_at};
 
 /// Returns whether a commit of this role waits for the synchronous standbys, and for longer than two may take ($1 seconds).
 /// PostgreSQL confirms the commits of one `synchronous_commit` in their order, so another one would wait as well, unless the

@@ -1,4 +1,4 @@
-//! TLS of clients: the servers that they trust, in libpq's terms.
+//! TLS of clients: which servers they trust, in the terms of libpq's `sslmode`. A program can use it for its other clients, too.
 
 use std::fmt::Display;
 use std::sync::Arc;

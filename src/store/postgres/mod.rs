@@ -17,6 +17,7 @@ mod write_queues;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::TryFutureExt;
 use tokio::time::timeout;
 
 pub use crate::store::messages::postgres_outbox::RelayLease;
@@ -64,13 +65,13 @@ impl Postgres {
         ]
         .concat();
         let (readers, key_readers, pets, messages, orders, transitions, single) = tokio::try_join!(
-            from(cluster.readers("reads", options.readers, &statements, observer())),
-            from(cluster.readers("keys", 1, &[crate::store::keys::postgres::FIND], observer())),
+            cluster.readers("reads", options.readers, &statements, observer()).err_into(),
+            cluster.readers("keys", 1, &[crate::store::keys::postgres::FIND], observer()).err_into(),
             WriteQueues::open(&cluster, ["animals", "animals_keyed"]),
             WriteQueues::open(&cluster, ["messages", "messages_keyed"]),
             WriteQueues::open(&cluster, ["orders", "orders_keyed"]),
             WriteQueue::open(&cluster, "order_transitions"),
-            from(cluster.single_writes("single", &statements)),
+            cluster.single_writes("single", &statements).err_into(),
         )?;
         Ok(Self {
             cluster,
@@ -176,8 +177,4 @@ impl Postgres {
 async fn connect(url: &DatabaseUrl, require_standbys: bool) -> Result<Connection> {
     let options = Options { require_standbys, ..Options::new(url.clone()) };
     Ok(Cluster::connect(&options.cluster()).await?.1)
-}
-
-async fn from<T>(opened: impl Future<Output = postgres_group_commit::Result<T>>) -> Result<T> {
-    Ok(opened.await?)
 }
