@@ -120,7 +120,7 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// [`Error::Unknown`] if the transaction may have been committed. After the timeout it always is.
+    /// Fails with [`Error::Unknown`] if the transaction may have been committed, and always after the timeout.
     pub async fn transaction<T>(
         &self,
         steps: impl AsyncFnOnce(&Client) -> Result<T, tokio_postgres::Error>,

@@ -17,11 +17,11 @@ impl SingleWrites {
         Self(supervisor)
     }
 
-    /// Runs a statement and waits for its commit. It is carried out even if the caller stops waiting.
+    /// Runs a statement and waits for its commit. Once it is sent, it is carried out even if the caller stops waiting.
     ///
     /// # Errors
     ///
-    /// [`Error::Unknown`](crate::Error::Unknown) if the statement may have been carried out.
+    /// Fails with [`Error::Unknown`](crate::Error::Unknown) if the statement may have been carried out.
     pub async fn write(&self, sql: &'static str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
         self.0.write(async |prepared| prepared.query(sql, parameters).await).await
     }

@@ -27,6 +27,10 @@ pub trait Write: Send + Sized + 'static {
     /// # Errors
     ///
     /// Fails with the error of PostgreSQL. All writes of the batch then fail.
+    ///
+    /// # Panics
+    ///
+    /// A panic closes the queue.
     fn run(
         prepared: &PreparedConnection,
         writes: Vec<Self>,

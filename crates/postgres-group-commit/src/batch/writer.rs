@@ -74,8 +74,12 @@ impl<W: Write> WriteQueue<W> {
         self.submit_timed(write, |_, _| {}).await
     }
 
-    /// Like [`WriteQueue::submit`], and calls `timed` with the times at which the write was queued and its batch began, once
-    /// the batch has ended. Does not call it if no batch had the write, or the caller's wait timed out.
+    /// Like [`WriteQueue::submit`], and calls `timed` once the batch has ended, with the times of tokio's clock at which the
+    /// write was queued and its batch began. Does not call it if no batch had the write, or the caller's wait timed out.
+    ///
+    /// # Errors
+    ///
+    /// As [`WriteQueue::submit`].
     pub async fn submit_timed(&self, write: W, timed: impl FnOnce(Instant, Instant)) -> Result<W::Output> {
         let queued = Instant::now();
         let deadline = queued + self.timeout;

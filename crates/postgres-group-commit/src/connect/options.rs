@@ -10,7 +10,7 @@ pub struct Options {
     /// Name of the sessions in `pg_stat_activity`, unless the URL has its own `application_name`. Empty by default.
     pub application_name: String,
     /// Statements that configure each connection on which others are prepared, such as `SET` and `LISTEN`, separated by
-    /// semicolons. None by default.
+    /// semicolons. They must leave `synchronous_commit` and `client_min_messages` as they are. None by default.
     pub session: String,
     /// Maximum number of waiting writes of a queue, and of waiting reads. Further ones fail with
     /// [`Error::Unavailable`](crate::Error::Unavailable). 4,096 by default; at least 1.
