@@ -1,7 +1,7 @@
 //! The operation table: every operation of the service, with its permission, id, methods, listener and path.
 //!
 //! Dispatch, 404, 405 and `Allow`, metrics labels, the scopes of idempotency keys, CORS and the tests read it. To add an
-//! operation, add a row to [`operations!`] and an arm to `execute`, which calls the handler.
+//! operation, add a row to `operations!` and an arm to `execute`, which calls the handler.
 
 use axum::http::Method;
 
