@@ -3,6 +3,8 @@
 //! Reading order: `domain` (values, rules and the JSON of the API), `store` (both databases), `api`, `console` (pages),
 //! `relay` (messages to a web server), `telemetry` (log, metrics, traces), `net` (clients and files), `runtime` (time and threads), `config`, `app` (composes the program) and `cli` (commands).
 
+#![forbid(unsafe_code)]
+
 pub mod api;
 pub mod app;
 pub mod cli;

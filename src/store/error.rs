@@ -19,26 +19,44 @@ pub enum StoreError {
     Refused(String),
 }
 
+impl From<sqlite_group_commit::Error> for StoreError {
+    fn from(error: sqlite_group_commit::Error) -> Self {
+        use sqlite_group_commit::Error;
+        let text = error.to_string();
+        match error {
+            Error::Unavailable(why) | Error::NotQueued(why) => Self::Unavailable(why),
+            Error::SyncFailed(why) => Self::SyncFailed(why),
+            Error::Failed(why) => Self::Failed(why),
+            Error::Refused(why) => Self::Refused(why),
+            Error::Missing(_) => Self::Failed(format!("{text}; `petstore serve` or `petstore quickstart` creates one")),
+            Error::Exists(_) => Self::Failed(format!("{text}; use --force to replace it")),
+            Error::Link(file) => {
+                let why = "is a link: give the folder of its target with --data-dir, or move the database here";
+                Self::Failed(format!("{} {why}", file.display()))
+            }
+            Error::Apart { what, lock, .. } => Self::Failed(format!(
+                "{what}. Put back the files that belong together, petstore.lock among them, or replace them by a backup \
+                 (petstore restore --force). If another program has opened and closed the database since, write `unchecked` \
+                 into {lock}"
+            )),
+        }
+    }
+}
+
+/// The error of a job, which undoes its batch if the whole transaction is lost.
+impl From<StoreError> for sqlite_group_commit::Error {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Unavailable(why) => Self::Unavailable(why),
+            StoreError::SyncFailed(why) => Self::SyncFailed(why),
+            StoreError::Failed(why) => Self::Failed(why),
+            StoreError::Refused(why) => Self::Refused(why),
+        }
+    }
+}
+
 impl From<rusqlite::Error> for StoreError {
     fn from(error: rusqlite::Error) -> Self {
-        use rusqlite::ErrorCode as Code;
-        use rusqlite::ffi::{SQLITE_IOERR_DIR_FSYNC, SQLITE_IOERR_FSYNC};
-        let extended = error.sqlite_error().map(|cause| cause.extended_code);
-        if matches!(extended, Some(SQLITE_IOERR_FSYNC | SQLITE_IOERR_DIR_FSYNC)) {
-            return Self::SyncFailed(error.to_string());
-        }
-        match error.sqlite_error_code() {
-            Some(
-                Code::DatabaseBusy
-                | Code::DatabaseLocked
-                | Code::DiskFull
-                | Code::SystemIoFailure
-                | Code::ReadOnly
-                | Code::CannotOpen
-                | Code::PermissionDenied
-                | Code::OutOfMemory,
-            ) => Self::Unavailable(error.to_string()),
-            _ => Self::Failed(error.to_string()),
-        }
+        sqlite_group_commit::Error::from(error).into()
     }
 }

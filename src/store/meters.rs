@@ -1,11 +1,9 @@
 //! The store's metrics.
 
-use crate::telemetry::metrics::{Counter, Gauge, Histogram};
+use crate::telemetry::metrics::{Counter, Histogram};
 
 #[derive(Debug)]
 pub struct WriterMeter {
-    /// Writes waiting for a batch.
-    pub queued: Gauge,
     /// Writes rejected because the queue was full.
     pub refused: Counter,
     pub batch: Histogram,
@@ -15,12 +13,7 @@ pub struct WriterMeter {
 
 impl Default for WriterMeter {
     fn default() -> Self {
-        Self {
-            queued: Gauge::default(),
-            refused: Counter::default(),
-            batch: Histogram::of_sizes(),
-            commit: Histogram::of_durations(),
-        }
+        Self { refused: Counter::default(), batch: Histogram::of_sizes(), commit: Histogram::of_durations() }
     }
 }
 

@@ -30,9 +30,9 @@ const LIMITS: &str = r#"
     response, per 64 KiB that the client reads | 30 s → closed | bounded-http/limits.rs | answer: Duration::from_secs(30),
     idle connection | 75 s → closed | bounded-http/limits.rs | idle: Duration::from_secs(75),
     TLS handshake | 10 s → closed | bounded-http/connection.rs | timeout(limits.head, secure(
-    write on SQLite | 10 s → 503 | store/sqlite/mod.rs | WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+    write on SQLite | 10 s → 503 | sqlite-group-commit/write/queue.rs | WRITE_TIMEOUT: Duration = Duration::from_secs(10);
     wait for another program that writes to SQLite | 5 s → 503 |
-        store/sqlite/mod.rs | busy_timeout: Duration::from_secs(5),
+        sqlite-group-commit/options.rs | busy_timeout: Duration::from_secs(5),
     operation on PostgreSQL | `database-timeout`, by default 1.8 s → 503 |
         postgres-group-commit/connect/limits.rs | DEFAULT_TIMEOUT: Duration = Duration::from_millis(1_800);
     stored response of an `Idempotency-Key` | 24 h |
@@ -50,16 +50,16 @@ const LIMITS: &str = r#"
     connections of the operations listener | 16 more → 503 | bounded-http/lib.rs | OPERATOR_CONNECTIONS: usize = 16;
     rejected connections per listener and second | 1,500 | bounded-http/load_shedding.rs | REJECTIONS_PER_SECOND: u32 = 1_500;
     unsent response of a connection, in the kernel | 128 KiB | bounded-http/lib.rs | UNSENT_BYTES: u32 = 128 * 1024;
-    waiting writes, on PostgreSQL of each kind | 4,096 → 503 | store/sqlite/mod.rs | queue: 4_096,
+    waiting writes, on PostgreSQL of each kind | 4,096 → 503 | sqlite-group-commit/options.rs | queue: 4_096,
     waiting reads on PostgreSQL | 4,096 → 503 | store/postgres/settings.rs | queue: 4_096,
-    write-ahead log of SQLite | 963 MiB before a batch → writes get 503 | store/sqlite/mod.rs | wal_pages: 245_000,
+    write-ahead log of SQLite | 963 MiB before a batch → writes get 503 | sqlite-group-commit/options.rs | wal_pages: 245_000,
     write-ahead log during a backup | 512 MiB → the backup fails |
-        store/sqlite/backup.rs | LONGEST_LOG: u64 = 512 << 20;
+        sqlite-group-commit/backup.rs | LONGEST_LOG: u64 = 512 << 20;
     waiting log lines | 4 MiB → dropped | telemetry/log/stderr.rs | QUEUE_BYTES: usize = 4 * 1024 * 1024;
     cached API keys | 100,000 | api/admission/keys.rs | CACHED: usize = 100_000;
     cached pages on SQLite | 8 MiB | api/cache/pages.rs | CAPACITY: u64 = 8 << 20;
-    cache of SQLite for writes | 8 MiB | store/sqlite/open.rs | "cache_size", -8_192
-    cache of each reader of SQLite, one more than cores | 16 MiB | store/sqlite/readers.rs | "cache_size", -16_384
+    cache of SQLite for writes | 8 MiB | sqlite-group-commit/open.rs | "cache_size", -8_192
+    cache of each reader of SQLite, one more than cores | 16 MiB | sqlite-group-commit/readers.rs | "cache_size", -16_384
     listed requests of an account | 100, of inactive keys 20 | api/recorder/recent.rs | REQUESTS: usize = 100;
     memory of listed requests | 1 MiB per account | api/recorder/recent.rs | OF_ACCOUNT: usize = 1024 * 1024;
     memory of all listed requests | 16 MiB | api/recorder/recent.rs | OF_ALL: usize = 16 * 1024 * 1024;
@@ -106,8 +106,9 @@ fn limits_page_has_the_bounds_of_the_code() {
     assert_eq!(rows, limits.iter().map(|row| (row[0], row[1])).collect::<Vec<_>>());
     for row in limits {
         let [what, _, file, text] = row[..] else { panic!("{row:?}") };
-        let in_crate =
-            ["bounded-http", "postgres-group-commit"].iter().find_map(|name| Some((name, file.strip_prefix(name)?)));
+        let in_crate = ["bounded-http", "postgres-group-commit", "sqlite-group-commit"]
+            .iter()
+            .find_map(|name| Some((name, file.strip_prefix(name)?)));
         let file = in_crate.map_or(format!("src/{file}"), |(name, file)| format!("crates/{name}/src{file}"));
         let code = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(&file)).unwrap();
         assert!(code.contains(text), "{what}: {file} has no `{text}`");

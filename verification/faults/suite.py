@@ -20,7 +20,7 @@ from .trial import Result
 
 # The tests of both packages and the program that they run, in one selection, so that nothing is compiled twice.
 CARGO = ["--locked", "--package=petstore", "--package=bounded-http", "--package=postgres-group-commit",
-         "--package=petstore-verification", "--features=petstore/otlp"]
+         "--package=sqlite-group-commit", "--package=petstore-verification", "--features=petstore/otlp"]
 
 
 def run(row, trial):

@@ -64,7 +64,7 @@ impl Check {
         let (runtime, Common { data_dir, database_url, require_standbys, .. }) = (runtime::runtime()?, common.clone());
         let stored = in_time(move || match database_url {
             Some(url) => runtime::block_on(runtime, Postgres::check_openable(&url, require_standbys)),
-            None => sqlite::check_access(&data_dir).and_then(|()| stored_in(&data_dir)),
+            None => sqlite::folder(&data_dir).check_access().map_err(Into::into).and_then(|()| stored_in(&data_dir)),
         });
         let late = || Err(StoreError::Unavailable(format!("it did not respond within {START_TIMEOUT:?}")));
         let stored = stored.unwrap_or_else(late).map_err(|error| not_opened(common, error))?;
@@ -102,7 +102,7 @@ pub fn stored_deployment(common: &Common) -> Result<Option<Deployment>, Failure>
 }
 
 fn stored_in(data_dir: &Path) -> store::Result<Option<Deployment>> {
-    if sqlite::has_database(data_dir) { Sqlite::stored_deployment(data_dir) } else { Ok(None) }
+    if sqlite::folder(data_dir).has_database() { Sqlite::stored_deployment(data_dir) } else { Ok(None) }
 }
 
 fn show(common: &Common, matches: &ArgMatches, file: &File) -> Outcome {

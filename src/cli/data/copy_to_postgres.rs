@@ -30,7 +30,7 @@ impl Move {
         let Some(to) = &common.database_url else {
             return Err(Failure("set --database-url to the PostgreSQL database to copy to".into()));
         };
-        if sqlite::is_in_use(&common.data_dir) {
+        if sqlite::folder(&common.data_dir).is_in_use() {
             tell(Level::WARN, "another process has the embedded database open: its later writes are not copied");
         }
         let options =

@@ -75,7 +75,7 @@ pub fn not_opened(common: &Common, error: StoreError) -> Failure {
         (StoreError::Unavailable(why), Some(url)) => Failure(format!("cannot open the database {url}: {why}")),
         (StoreError::Unavailable(why), None) => {
             // SQLite reports an I/O error if its index does not fit.
-            let why = if sqlite::is_disk_full(&common.data_dir) { "the disk is full".into() } else { why };
+            let why = if sqlite::folder(&common.data_dir).is_disk_full() { "the disk is full".into() } else { why };
             Failure(format!("cannot open the database in {}: {why}", common.data_dir.display()))
         }
         (error, Some(url)) => Failure(format!("{url}: {error}")),

@@ -11,7 +11,7 @@ use tracing::Level;
 use crate::cli::terminal::interrupt;
 use crate::cli::terminal::progress::{self, counted};
 use crate::cli::{Failure, Outcome, stdout, tell};
-use crate::store::sqlite::{AtomicFile, folder_of, outside_stores};
+use crate::store::sqlite::{self, AtomicFile, folder_of};
 use crate::store::{ExportError, Exported};
 
 /// Destination of an export.
@@ -85,9 +85,10 @@ async fn to(
         Some(path) if !target.force && path.is_file() => return Err(exists(path)),
         Some(path) => {
             // Replaces the target of a link, and keeps the link.
-            let to = &outside_stores(path, data_dir).map_err(|error| named(path, &error))?;
+            let to = &sqlite::folder(data_dir).outside(path).map_err(|error| named(path, &error))?;
             interrupt::catch()?;
-            let mut partial = AtomicFile::in_folder(folder_of(to)).map_err(|error| named(path, &error))?;
+            let mut partial =
+                AtomicFile::in_folder(folder_of(to), sqlite::NAME).map_err(|error| named(path, &error))?;
             let exported = match buffered(&mut Interruptible(partial.file(), path), write).await {
                 Ok(exported) => exported,
                 failed => return Ok(failed),

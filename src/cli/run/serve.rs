@@ -36,14 +36,14 @@ impl Serve {
 /// Opens the store of a service. Fails if the store cannot be opened or [`app::check`] fails, and creates no database then.
 pub async fn open_for(service: &ServiceSettings, common: &Common, new: Deployment) -> Result<Arc<Store>, Failure> {
     let is_embedded = common.database_url.is_none();
-    if !is_embedded || !sqlite::has_database(&common.data_dir) {
+    if !is_embedded || !sqlite::folder(&common.data_dir).has_database() {
         app::check(service, is_embedded.then(|| common.deployment.unwrap_or(new)), false)?;
     }
-    if is_embedded && service.existing_only && !sqlite::has_database(&common.data_dir) {
+    if is_embedded && service.existing_only && !sqlite::folder(&common.data_dir).has_database() {
         let why = "mount its volume, or start once without --existing-only to create one";
         return Err(Failure(format!("there is no database in {}: {why}", common.data_dir.display())));
     }
-    if is_embedded && sqlite::is_in_use(&common.data_dir) {
+    if is_embedded && sqlite::folder(&common.data_dir).is_in_use() {
         tracing::warn!(data_dir = %common.data_dir.display(), "another process has the database open");
     }
     let create = if service.existing_only { Create::Never } else { Create::IfMissing(new) };

@@ -6,9 +6,7 @@ use crate::store::Result;
 use crate::store::accounts::{FIND, FIND_EMAIL, FIND_PASSWORD, LIST};
 use crate::store::audit;
 use crate::store::keys;
-use crate::store::sqlite::history::Effect;
-use crate::store::sqlite::write::job::Atomicity;
-use crate::store::sqlite::{Sqlite, rows};
+use crate::store::sqlite::{Atomicity, Effect, Sqlite, rows};
 
 const INSERT: &str =
     "INSERT INTO accounts (email, email_folded, password_hash, role, created_at) VALUES (?1, ?2, ?3, ?4, ?5)

@@ -13,10 +13,7 @@ use crate::store::accounts::FIND_SESSION;
 use crate::store::audit;
 use crate::store::keys;
 use crate::store::orders;
-use crate::store::sqlite::history::Effect;
-use crate::store::sqlite::write::connection::WriteConnection;
-use crate::store::sqlite::write::job::Atomicity;
-use crate::store::sqlite::{Sqlite, rows};
+use crate::store::sqlite::{Atomicity, Effect, Sqlite, WriteConnection, rows};
 
 const INSERT: &str = "INSERT INTO sessions (token_hash, account_id, created_at, last_used_at)
     SELECT ?1, id, ?3, ?3 FROM accounts WHERE id = ?2 AND password_hash = ?4";

@@ -4,9 +4,7 @@ use rusqlite::Connection;
 
 use crate::domain::{Action, Actor, AuditEntry, AuditQuery, Timestamp};
 use crate::store::audit::{INSERT, LIST, LIST_DESCENDING, Values};
-use crate::store::sqlite::history::Effect;
-use crate::store::sqlite::write::job::Atomicity;
-use crate::store::sqlite::{Sqlite, rows};
+use crate::store::sqlite::{Atomicity, Effect, Sqlite, rows};
 use crate::store::{Result, page_of};
 
 /// Writes the row of a change, in the transaction of the change.

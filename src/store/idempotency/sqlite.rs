@@ -1,11 +1,7 @@
 //! Responses stored under idempotency keys.
 
 use crate::domain::{KeyedRequest, Timestamp};
-use crate::store::sqlite::Sqlite;
-use crate::store::sqlite::history::Effect;
-use crate::store::sqlite::write::connection::WriteConnection;
-use crate::store::sqlite::write::job::Atomicity;
-use crate::store::sqlite::write::new_row::{NewRow, RowJob};
+use crate::store::sqlite::{Atomicity, Effect, NewRow, Sqlite, WriteConnection};
 use crate::store::{Outcome, Result, StoredResponse, WriteKey};
 
 impl Sqlite {
@@ -16,9 +12,9 @@ impl Sqlite {
         key: Option<WriteKey<R::Added>>,
     ) -> Result<Outcome<R::Added>> {
         if key.is_none() {
-            return self.carry_out(RowJob::new(row)).await.map(Outcome::Executed);
+            return self.add_row(row).await.map(Outcome::Executed);
         }
-        self.write_keyed(Atomicity::Savepoint, R::EFFECT, key, |conn| row.insert(conn).map(Ok)).await
+        self.write_keyed(Atomicity::Savepoint, R::EFFECT, key, |conn| Ok(Ok(row.insert(conn)?))).await
     }
 
     /// Submits a write with an optional idempotency key. `atomicity` is that of the write without a key. No list contains

@@ -6,10 +6,7 @@ use crate::domain::api_key::{KeyGrant, KeyQuery, KeyState, NewKey, Rotation};
 use crate::domain::{AccountId, Action, Actor, Email, KeyHash, KeyId, KeyRecord, Timestamp};
 use crate::store::audit;
 use crate::store::audit::Values;
-use crate::store::sqlite::history::Effect;
-use crate::store::sqlite::write::connection::WriteConnection;
-use crate::store::sqlite::write::job::Atomicity;
-use crate::store::sqlite::{Sqlite, rows};
+use crate::store::sqlite::{Atomicity, Effect, Sqlite, WriteConnection, rows};
 use crate::store::{Result, StoreError, page_of};
 
 const INSERT: &str = "INSERT INTO api_keys (account_id, name, hash, hint, created_at, lifetime, expires_at, read_only,

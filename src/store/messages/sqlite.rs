@@ -3,10 +3,7 @@
 use rusqlite::Statement;
 
 use crate::domain::{AccountId, Direction, Message, MessageId, PageLimit, TrackedMessage};
-use crate::store::sqlite::history::Effect;
-use crate::store::sqlite::write::job::Insert;
-use crate::store::sqlite::write::new_row::NewRow;
-use crate::store::sqlite::{Sqlite, rows};
+use crate::store::sqlite::{Effect, Insert, NewRow, Sqlite, rows};
 use crate::store::{Outcome, Result, WriteKey, messages};
 
 const INSERT: &str = "INSERT INTO messages (id, account_id, message, created_at) VALUES (?, ?, ?, ?)";

@@ -6,14 +6,11 @@ use rusqlite::Row;
 
 use super::query;
 use crate::domain::{AccountId, Action, Actor, Message, MessageId, MessageQuery, Timestamp};
-use crate::store::Result;
 use crate::store::audit;
 use crate::store::export::{self, Exported, MessageSink};
 use crate::store::messages::{ADD_RETRIES, FIND_RETRIES, TAKE_RETRIES, retries};
-use crate::store::sqlite::disk::data_dir::{own_file, unavailable};
-use crate::store::sqlite::history::Effect;
-use crate::store::sqlite::write::job::Atomicity;
-use crate::store::sqlite::{Sqlite, WriteConnection, rows};
+use crate::store::sqlite::{Atomicity, Effect, Sqlite, WriteConnection, own_file, rows};
+use crate::store::{Result, StoreError};
 
 /// File in the data directory. The process that holds its lock is the relay. The lock ends with the process.
 const LOCK: &str = "petstore-relay.lock";
@@ -41,10 +38,11 @@ impl Sqlite {
             return Ok(true);
         }
         let path = self.data_dir().join(LOCK);
-        let file = own_file(&path).map_err(unavailable(&path))?;
+        let unavailable = |error| StoreError::Unavailable(format!("{}: {error}", path.display()));
+        let file = own_file(&path).map_err(unavailable)?;
         match file.try_lock() {
             Err(TryLockError::WouldBlock) => return Ok(false),
-            Err(TryLockError::Error(error)) => return Err(unavailable(&path)(error)),
+            Err(TryLockError::Error(error)) => return Err(unavailable(error)),
             Ok(()) => {}
         }
         self.submit_long(Atomicity::Statement, |conn| Ok(conn.execute_batch(INDEX)?)).await?;

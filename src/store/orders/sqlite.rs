@@ -12,10 +12,7 @@ use crate::store::audit;
 use crate::store::audit::Values;
 use crate::store::orders::{LISTS_OF_ALL, Lists, OrderNames, list};
 use crate::store::pets;
-use crate::store::sqlite::history::Effect;
-use crate::store::sqlite::write::connection::WriteConnection;
-use crate::store::sqlite::write::job::Atomicity;
-use crate::store::sqlite::{Sqlite, rows};
+use crate::store::sqlite::{Atomicity, Effect, Sqlite, WriteConnection, rows};
 use crate::store::{Outcome, Result, WriteKey};
 
 /// SQLite merges the four ordered lists while it reads, and reads no more of each than it returns.

@@ -5,11 +5,7 @@ use rusqlite::{Connection, Row, Statement};
 use crate::domain::{NewPet, Pet, PetQuery, PetStatus, StatusCounts};
 use crate::store::export::{self, Exported, PetSink};
 use crate::store::pets::LIST;
-use crate::store::sqlite::history::Effect;
-use crate::store::sqlite::write::connection::WriteConnection;
-use crate::store::sqlite::write::job::{Atomicity, Insert};
-use crate::store::sqlite::write::new_row::NewRow;
-use crate::store::sqlite::{Sqlite, rows};
+use crate::store::sqlite::{Atomicity, Effect, Insert, NewRow, Sqlite, WriteConnection, rows};
 use crate::store::{Outcome, PetSource, Result, StoreError, WriteKey};
 
 macro_rules! insert {
@@ -93,7 +89,7 @@ impl Sqlite {
 
 impl NewRow for NewPet {
     const INSERT: Insert = Insert { one: INSERT, several: INSERT_SEVERAL, columns: Self::FIELDS.len() };
-    const EFFECT: Effect = Effect::AddsPets;
+    const EFFECT: Effect = Effect::Adds;
     type Added = Pet<'static>;
 
     fn bind(&self, statement: &mut Statement<'_>, first: usize) -> rusqlite::Result<()> {

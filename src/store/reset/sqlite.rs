@@ -6,9 +6,7 @@ use crate::domain::{Action, Actor};
 use crate::store::audit;
 use crate::store::pets;
 use crate::store::reset::{COUNT, Contents};
-use crate::store::sqlite::write::connection::WriteConnection;
-use crate::store::sqlite::write::job::Atomicity;
-use crate::store::sqlite::{Sqlite, rows};
+use crate::store::sqlite::{Atomicity, Sqlite, WriteConnection, rows};
 use crate::store::{PetSource, Result};
 
 /// Without `WHERE`, and while no foreign key is checked, SQLite frees the pages of a table without visiting its rows. It

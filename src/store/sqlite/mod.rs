@@ -1,126 +1,90 @@
-//! SQLite: one file, one writer thread, reads on the calling threads.
+//! SQLite: petstore's database, carried out by the crate `sqlite-group-commit`.
 //!
-//! A process opens a database once: closing a second [`Sqlite`] on the same file would drop the first one's locks
-//! (see `disk/wal_index.rs`).
+//! A process opens a database once: see [`Database`].
 
 pub mod backup;
-mod connection;
-pub(super) mod disk;
-pub(super) mod history;
 pub(super) mod migrations;
-mod open;
-mod read_only;
-mod readers;
+mod options;
 pub(super) mod rows;
-pub(super) mod write;
+mod schema;
 
-use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::thread;
-use std::time::Duration;
 
 use rusqlite::Connection;
-use tokio::sync::oneshot;
-use tokio::time::{Instant, timeout_at};
+pub use sqlite_group_commit::{
+    AtomicFile, Atomicity, Effect, Epoch, Insert, NewRow, Version, WriteConnection, Writer, folder_of, make_folder,
+    own_file,
+};
+use sqlite_group_commit::{Database, Folder};
 
-pub use crate::store::messages::sqlite_outbox::RelayLease;
-pub use disk::atomic_file::{AtomicFile, folder_of};
-pub use disk::data_dir::{KEY_FILE, check_access, has_database, is_disk_full, is_in_use, make_folder, outside_stores};
-use disk::files::Files;
-pub use disk::wal_index::Version;
-pub use history::{Effect, Epoch};
-use read_only::ReadOnly;
-use readers::Readers;
-pub use write::connection::WriteConnection;
-pub use write::job::Atomicity;
-use write::job::{AnyJob, Job, Reply};
-use write::queue::WriteQueue;
-pub use write::writer::Writer;
-
-use super::{BackupStatus, Disk, Meters, MigrationStatus, Result, StoreError};
+use super::{BackupStatus, Disk, Meters, MigrationStatus, Result, deployment};
 use crate::domain::Deployment;
+pub use crate::store::messages::sqlite_outbox::RelayLease;
+use options::Observer;
+pub use options::Options;
+use schema::PetstoreSchema;
 
-/// Maximum time that a request waits for its write. Twice the time that a write may wait for another process, and less
-/// than clients and proxies usually wait.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Name of the database's files, and of unfinished files.
+pub const NAME: &str = "petstore";
 
-/// Location and limits of the database.
-#[derive(Clone, Debug)]
-pub struct Options {
-    pub data_dir: PathBuf,
-    /// Opening fails if the database was created for another deployment.
-    pub deployment: Option<Deployment>,
-    /// Deployment of a new database if `deployment` is `None`. With `None` here, no database is created.
-    pub create: Option<Deployment>,
-    /// True if acknowledged writes survive a power loss.
-    pub durable: bool,
-    /// Maximum number of queued writes.
-    pub queue: usize,
-    /// Number of connections for reads.
-    pub readers: usize,
-    /// Maximum time that a write waits for a writing process.
-    pub busy_timeout: Duration,
-    /// Size of the write-ahead log, in pages of 4 KiB, from which it is written back into the database.
-    pub checkpoint_pages: u32,
-    /// Size of the write-ahead log, in pages, from which no batch begins. The log grows while readers of other
-    /// processes keep it from being written back. With the largest batch (512 messages of maximum length, each with a
-    /// stored response: 60 MiB), the file stays below 1 GiB.
-    pub wal_pages: u32,
+/// The API key that `petstore quickstart` keeps.
+pub const KEY_FILE: &str = "quickstart.key";
+
+/// Returns the names of a data directory's files.
+pub fn folder(data_dir: &Path) -> Folder {
+    Folder::new(data_dir, NAME).with_own_files(&[KEY_FILE]).with_traces(has_traces)
 }
 
-impl Options {
-    pub fn new(data_dir: impl Into<PathBuf>) -> Self {
-        Self {
-            data_dir: data_dir.into(),
-            deployment: None,
-            create: Some(Deployment::Production),
-            durable: true,
-            queue: 4_096,
-            readers: thread::available_parallelism().map_or(2, usize::from) + 1,
-            busy_timeout: Duration::from_secs(5),
-            checkpoint_pages: 4_096,
-            wal_pages: 245_000,
-        }
-    }
+/// Returns whether a folder has files that only a store leaves there: its backups, or its key.
+fn has_traces(data_dir: &Path) -> bool {
+    let is_backup = |name: &str| name.starts_with("petstore-") && name.ends_with(".db");
+    let backups = std::fs::read_dir(data_dir.join("backups")).into_iter().flatten().flatten();
+    backups.map(|found| found.file_name()).any(|name| name.to_str().is_some_and(is_backup))
+        || data_dir.join(KEY_FILE).exists()
 }
 
 #[derive(Debug)]
 pub struct Sqlite {
-    file: PathBuf,
-    files: Arc<Files>,
+    db: Database,
+    observer: Arc<Observer>,
     deployment: Deployment,
     id: String,
     durable: bool,
-    writes: Writes,
-    readers: Arc<Readers>,
     backups: BackupStatus,
-    /// Lock that keeps other processes from replacing the database.
-    _in_use: Option<File>,
-}
-
-#[derive(Debug)]
-enum Writes {
-    Accepted(WriteQueue),
-    /// The disk is read-only.
-    Refused(ReadOnly),
 }
 
 impl Sqlite {
+    /// Opens the database of a data directory and migrates its schema. Creates the database if `options` allow it.
+    pub fn open(options: &Options) -> Result<Self> {
+        Self::open_with(options, |conn, writer| Ok(writer.start(conn)?))
+    }
+
+    /// Opens a database like [`Self::open`], and passes the writer to `start`, with its connection.
+    pub fn open_with(options: &Options, start: impl FnOnce(Connection, Writer) -> Result<()>) -> Result<Self> {
+        let observer = Arc::<Observer>::default();
+        let schema = PetstoreSchema::new(options.deployment, options.create);
+        let start = |conn, writer| Ok(start(conn, writer)?);
+        let folder = folder(&options.data_dir);
+        let db = Database::open_with(&folder, &options.of_database(Arc::clone(&observer) as _), &schema, start)?;
+        let (deployment, id) = schema.found();
+        Ok(Self { db, observer, deployment, id, durable: options.durable, backups: BackupStatus::default() })
+    }
+
     /// Returns all migrations and whether the database has them, without changing it.
     pub fn migration_status(data_dir: &Path) -> Result<Vec<MigrationStatus>> {
-        let (_in_use, conn) = open::connect_unmigrated(data_dir)?;
+        let (_in_use, conn) = sqlite_group_commit::connect_unmigrated(&folder(data_dir))?;
         migrations::status(&conn)
     }
 
     /// Returns the deployment of a database without changing it. `None` if it has no tables yet.
     pub fn stored_deployment(data_dir: &Path) -> Result<Option<Deployment>> {
-        let (_in_use, conn) = open::connect_unmigrated(data_dir)?;
+        let (_in_use, conn) = sqlite_group_commit::connect_unmigrated(&folder(data_dir))?;
         migrations::refuse_foreign(&conn)?;
         migrations::refuse_other(&conn)?;
         match migrations::is_new(&conn)? {
             true => Ok(None),
-            false => open::stored_deployment(&conn, None).map(Some),
+            false => stored_deployment(&conn, None).map(Some),
         }
     }
 
@@ -137,7 +101,7 @@ impl Sqlite {
     }
 
     pub fn data_dir(&self) -> &Path {
-        folder_of(&self.file)
+        self.db.folder().dir()
     }
 
     pub const fn backups(&self) -> &BackupStatus {
@@ -146,12 +110,12 @@ impl Sqlite {
 
     /// Runs a short read on the calling thread, which may serve requests.
     pub fn read<T>(&self, read: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
-        self.readers.read(read)
+        self.db.read(read)
     }
 
     /// Runs a read like [`Self::read`], and ends its transaction. For callers that may stall before the next read.
     pub fn read_once<T>(&self, read: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
-        self.readers.read_once(read)
+        self.db.read_once(read)
     }
 
     /// Runs a read that may take long on a thread for blocking work.
@@ -159,32 +123,22 @@ impl Sqlite {
         &self,
         read: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        let readers = Arc::clone(&self.readers);
-        let read = tokio::task::spawn_blocking(move || readers.read_once(read));
-        read.await.map_err(|error| StoreError::Failed(format!("a read ended early: {error}")))?
+        self.db.read_long(read).await
     }
 
-    /// Runs a write in a batch with other writes; durable once this returns.
-    ///
-    /// # Errors
-    ///
-    /// [`StoreError::Unavailable`] if the disk does not confirm it within 10 s. The write is still carried out once the
-    /// disk continues.
+    /// Runs a write in a batch with other writes; durable once this returns. See [`Database::submit`].
     pub async fn submit<T: Send + 'static>(
         &self,
         atomicity: Atomicity,
         effect: Effect,
         write: impl FnOnce(&WriteConnection<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        self.carry_out(Job::new(atomicity, effect, write)).await
+        Ok(self.db.submit(atomicity, effect, |conn| Ok(write(conn)?)).await?)
     }
 
-    pub(super) async fn carry_out<T>(&self, job: (impl AnyJob + 'static, oneshot::Receiver<Reply<T>>)) -> Result<T> {
-        let now = Instant::now();
-        let written = timeout_at(now + WRITE_TIMEOUT, self.queue()?.submit(job, now)).await;
-        written.unwrap_or_else(|_| {
-            Err(StoreError::Unavailable(format!("the write was not committed within {WRITE_TIMEOUT:?}")))
-        })
+    /// Adds a row. Rows that are queued together share a statement.
+    pub(in crate::store) async fn add_row<R: NewRow>(&self, row: R) -> Result<R::Added> {
+        Ok(self.db.add_row(row).await?)
     }
 
     /// Runs a write like [`Self::submit`], but without a limit of time. For commands and for writes of many rows.
@@ -193,60 +147,48 @@ impl Sqlite {
         atomicity: Atomicity,
         write: impl FnOnce(&WriteConnection<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        self.queue()?.submit(Job::new(atomicity, Effect::Any, write), Instant::now()).await
-    }
-
-    fn queue(&self) -> Result<&WriteQueue> {
-        match &self.writes {
-            Writes::Accepted(queue) => Ok(queue),
-            Writes::Refused(_) => Err(StoreError::Unavailable("the disk is read-only".into())),
-        }
+        Ok(self.db.submit_long(atomicity, |conn| Ok(write(conn)?)).await?)
     }
 
     pub fn version(&self) -> Option<Version> {
-        self.readers.version()
+        self.db.version()
     }
 
     pub fn epoch(&self, version: &Version) -> Option<Epoch> {
-        self.readers.history().epoch(version)
+        self.db.epoch(version)
     }
 
     pub fn check(&self) -> Result<()> {
-        match &self.writes {
-            Writes::Accepted(queue) => queue.check().and_then(|()| self.files.check())?,
-            Writes::Refused(_) => self.files.check_names()?,
-        }
+        self.db.check()?;
         self.read(|conn| Ok(conn.prepare_cached("SELECT 1 FROM meta LIMIT 1")?.query_row([], |_| Ok(()))?))
     }
 
     pub fn disk(&self) -> Option<Disk> {
-        let disk = rustix::fs::statvfs(&self.file).ok()?;
+        let disk = rustix::fs::statvfs(self.db.folder().database()).ok()?;
         let bytes = |blocks: u64| blocks.saturating_mul(disk.f_frsize);
         Some(Disk { free: bytes(disk.f_bavail), size: bytes(disk.f_blocks) })
     }
 
     pub fn meters(&self) -> Meters<'_> {
-        let writers = match &self.writes {
-            Writes::Accepted(queue) => vec![("all", queue.meter(), queue.meter().queued.get())],
-            Writes::Refused(_) => Vec::new(),
-        };
-        let reads = self.readers.in_use() as i64;
-        Meters { writers, readers: self.readers.meter(), reads, connections: Vec::new(), standbys: [0; 2] }
+        let Observer { writer, readers } = &*self.observer;
+        let writers = self.db.queued().map(|queued| ("all", writer, queued as i64));
+        let reads = self.db.reads() as i64;
+        Meters { writers: writers.into_iter().collect(), readers, reads, connections: Vec::new(), standbys: [0; 2] }
     }
 
     pub async fn failed(&self) -> String {
-        match &self.writes {
-            Writes::Accepted(queue) => queue.failed().await,
-            Writes::Refused(read_only) => read_only.ended(&self.files).await,
-        }
+        self.db.failed().await
     }
 
     pub async fn close(&self) {
-        match &self.writes {
-            Writes::Accepted(queue) => queue.close().await,
-            Writes::Refused(_) => self.readers.close(),
-        }
+        self.db.close().await;
     }
+}
+
+/// Returns the deployment that a database was created for. Fails if it is not `expected`.
+fn stored_deployment(conn: &Connection, expected: Option<Deployment>) -> Result<Deployment> {
+    let stored: Option<String> = rows::first(conn, deployment::FIND, [], |row| row.get(0))?;
+    deployment::check(stored.as_deref(), expected)
 }
 
 /// Returns the steps by which SQLite answers a query of a new database that has the relay's index.

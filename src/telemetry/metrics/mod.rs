@@ -50,10 +50,6 @@ impl Gauge {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 
-    pub fn subtract(&self, number: usize) {
-        self.0.fetch_sub(i64::try_from(number).unwrap_or(i64::MAX), Ordering::Relaxed);
-    }
-
     /// Increments until the returned guard is dropped.
     pub fn one(&self) -> One<'_> {
         self.increment();

@@ -39,7 +39,7 @@ async fn full_queue_rejects_and_keeps_its_writes() {
     // The writer waits for the lock with the first write alone.
     let mut writes = vec![write()];
     tokio::task::yield_now().await;
-    until(async || store.meters().writers[0].1.queued.get() == 0).await;
+    until(async || store.meters().writers[0].2 == 0).await;
     writes.extend((0..19).map(|_| write()));
     // Two wait in the queue behind the first.
     let refused = |writes: &[JoinHandle<_>]| writes.iter().filter(|write| write.is_finished()).count();

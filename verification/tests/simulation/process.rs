@@ -154,7 +154,7 @@ async fn write(
     let connection = WriteConnection::new(&conn);
     let end = loop {
         sleep(world.plan.latency(&world)).await;
-        if store.meters().writers[0].1.queued.get() == 0 && stepped.elapsed() < HOUSEKEEPING && !world.is_closing() {
+        if store.meters().writers[0].2 == 0 && stepped.elapsed() < HOUSEKEEPING && !world.is_closing() {
             continue;
         }
         stepped = Instant::now();

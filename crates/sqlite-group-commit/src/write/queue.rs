@@ -1,6 +1,7 @@
 //! The queue of the writer.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicIsize, Ordering};
 use std::sync::mpsc::{self, SyncSender, TrySendError};
 use std::time::Duration;
 
@@ -10,15 +11,21 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::job::{AnyJob, Reply};
-use crate::store::sqlite::WRITE_TIMEOUT;
-use crate::store::{Result, StoreError, WriterMeter};
-use crate::telemetry::traces;
+use crate::observer::Observer;
+use crate::readers::CLOSED;
+use crate::{Error, Result};
+
+/// Maximum time that a caller waits for its write. Twice the time that a write may wait for another process, and less
+/// than clients and proxies usually wait.
+pub const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Accepts writes for the writer.
 #[derive(Debug)]
 pub struct WriteQueue {
     queue: SyncSender<Command>,
-    meter: Arc<WriterMeter>,
+    /// Number of queued writes. May be negative for a moment, because a write is queued before it is counted.
+    queued: Arc<AtomicIsize>,
+    observer: Arc<dyn Observer>,
     state: watch::Receiver<State>,
     busy_since: Arc<Mutex<Option<Instant>>>,
 }
@@ -32,12 +39,20 @@ pub enum Command {
 /// The writer's end of the queue.
 pub struct Consumer {
     pub commands: mpsc::Receiver<Command>,
-    pub meter: Arc<WriterMeter>,
+    pub queued: Arc<AtomicIsize>,
+    pub observer: Arc<dyn Observer>,
     pub capacity: usize,
     /// Reports the writer's failure before its jobs report theirs.
     pub report: watch::Sender<State>,
     /// When the writer began what it is doing. `None` while it waits for writes.
     pub busy_since: Arc<Mutex<Option<Instant>>>,
+}
+
+impl Consumer {
+    /// Counts writes that left the queue.
+    pub fn take(&self, writes: usize) {
+        self.queued.fetch_sub(writes.cast_signed(), Ordering::Relaxed);
+    }
 }
 
 /// State of the writer.
@@ -51,13 +66,19 @@ pub enum State {
 
 impl WriteQueue {
     /// Returns a queue for at most `capacity` writes, and the writer's end of it.
-    pub fn new(capacity: usize) -> (Self, Consumer) {
+    pub fn new(capacity: usize, observer: Arc<dyn Observer>) -> (Self, Consumer) {
         let (queue, commands) = mpsc::sync_channel(capacity);
         let (report, state) = watch::channel(State::Running);
-        let (meter, busy_since) = (Arc::<WriterMeter>::default(), Arc::default());
-        let of_writer =
-            Consumer { commands, meter: Arc::clone(&meter), capacity, report, busy_since: Arc::clone(&busy_since) };
-        (Self { queue, meter, state, busy_since }, of_writer)
+        let (queued, busy_since) = (Arc::<AtomicIsize>::default(), Arc::default());
+        let of_writer = Consumer {
+            commands,
+            queued: Arc::clone(&queued),
+            observer: Arc::clone(&observer),
+            capacity,
+            report,
+            busy_since: Arc::clone(&busy_since),
+        };
+        (Self { queue, queued, observer, state, busy_since }, of_writer)
     }
 
     /// Queues a job and waits for its commit. It is carried out even if the caller stops waiting. `queued` is the time now.
@@ -67,24 +88,25 @@ impl WriteQueue {
         queued: Instant,
     ) -> Result<T> {
         self.queue.try_send(Command::Write(Box::new(job))).map_err(|rejected| {
-            StoreError::Unavailable(match rejected {
+            Error::NotQueued(match rejected {
                 TrySendError::Full(_) => {
-                    self.meter.refused.increment();
+                    self.observer.refused();
                     "the write queue is full".into()
                 }
-                TrySendError::Disconnected(_) => "the store is closed".into(),
+                TrySendError::Disconnected(_) => CLOSED.into(),
             })
         })?;
-        self.meter.queued.increment();
+        self.queued.fetch_add(1, Ordering::Relaxed);
         let (result, others) =
-            result.await.map_err(|_| StoreError::Unavailable("the store closed before the commit".into()))?;
-        traces::write_spans(queued, others.began);
+            result.await.map_err(|_| Error::Unavailable("the store closed before the commit".into()))?;
+        self.observer.written(queued, others.began);
         drop(others);
         result
     }
 
-    pub fn meter(&self) -> &WriterMeter {
-        &self.meter
+    /// Returns the number of writes that wait for a batch.
+    pub fn queued(&self) -> usize {
+        self.queued.load(Ordering::Relaxed).max(0).cast_unsigned()
     }
 
     /// Fails if the writer has ended, or no write has been possible for [`WRITE_TIMEOUT`].
@@ -92,10 +114,10 @@ impl WriteQueue {
         let busy = self.busy_since.lock().map(|since| since.elapsed()).filter(|busy| *busy > WRITE_TIMEOUT);
         match &*self.state.borrow() {
             State::Running => busy.map_or(Ok(()), |busy| {
-                Err(StoreError::Unavailable(format!("a write has not ended for {} s", busy.as_secs())))
+                Err(Error::Unavailable(format!("a write has not ended for {} s", busy.as_secs())))
             }),
-            State::Stopped => Err(StoreError::Unavailable("the store is closed".into())),
-            State::Failed(why) => Err(StoreError::Unavailable(why.clone())),
+            State::Stopped => Err(Error::Unavailable(CLOSED.into())),
+            State::Failed(why) => Err(Error::Unavailable(why.clone())),
         }
     }
 
@@ -124,7 +146,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn writer_that_a_disk_stops_fails_the_check() {
-        let (queue, writer) = WriteQueue::new(1);
+        let (queue, writer) = WriteQueue::new(1, Arc::new(()));
         *writer.busy_since.lock() = Some(Instant::now());
         tokio::time::advance(WRITE_TIMEOUT).await;
         queue.check().unwrap();

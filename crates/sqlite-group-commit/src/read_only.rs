@@ -1,20 +1,21 @@
 //! A database on a read-only disk. Reads succeed, and every write is refused.
 
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use rusqlite::{Connection, OpenFlags};
 
-use super::connection::connect;
-use super::disk::data_dir::{beside, has_content, own_file};
-use super::disk::files::Files;
-use super::disk::wal_index::WalIndex;
-use super::migrations;
-use super::readers::Readers;
-use crate::store::{Result, StoreError};
+use crate::connection::connect;
+use crate::disk::files::Files;
+use crate::disk::folder::{Folder, beside, has_content, own_file};
+use crate::disk::wal_index::WalIndex;
+use crate::observer::Observer;
+use crate::readers::Readers;
+use crate::schema::Schema;
+use crate::{Error, Result};
 
 /// Interval at which the disk is checked for accepting writes again.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -34,30 +35,33 @@ enum Reading {
 #[derive(Debug)]
 pub struct ReadOnly {
     reading: Reading,
-    lock: PathBuf,
-    log: PathBuf,
+    folder: Folder,
 }
 
 impl ReadOnly {
-    /// Determines how `file` can be read if `lock` cannot be created beside it.
-    pub fn of(file: &Path, lock: &Path) -> Result<Self> {
-        let log = beside(file, "-wal");
-        let reading = match (has_content(&log), has_content(&beside(file, "-shm"))) {
+    /// Determines how the database can be read if no lock file can be created beside it.
+    pub fn of(folder: &Folder) -> Result<Self> {
+        let file = folder.database();
+        let reading = match (has_content(&folder.log()), has_content(&beside(&file, "-shm"))) {
             (false, _) => Reading::File,
             (true, true) => Reading::FileAndLog,
             // Without its log, the database would lack the last acknowledged writes.
             (true, false) => {
-                let why = "has a write-ahead log without its index, which cannot be created on a read-only disk; \
-                           start petstore once with a writable disk";
-                return Err(StoreError::Unavailable(format!("{}: {why}", file.display())));
+                return Err(Error::Unavailable(format!(
+                    "{}: has a write-ahead log without its index, which cannot be created on a read-only disk; \
+                     start {} once with a writable disk",
+                    file.display(),
+                    folder.name()
+                )));
             }
         };
-        Ok(Self { reading, lock: lock.to_owned(), log })
+        Ok(Self { reading, folder: folder.clone() })
     }
 
-    pub fn connect(&self, file: &Path) -> Result<Connection> {
+    pub fn connect(&self) -> Result<Connection> {
+        let file = self.folder.database();
         match self.reading {
-            Reading::FileAndLog => connect(file, OpenFlags::SQLITE_OPEN_READ_ONLY),
+            Reading::FileAndLog => connect(&file, OpenFlags::SQLITE_OPEN_READ_ONLY),
             Reading::File => {
                 let path = percent_encode(file.as_os_str().as_bytes(), PATH);
                 let uri = format!("file:{path}?immutable=1");
@@ -67,20 +71,20 @@ impl ReadOnly {
     }
 
     /// Opens the readers. Fails unless the schema is current.
-    pub fn open(&self, file: &Path, readers: usize) -> Result<Readers> {
-        migrations::require_current(&self.connect(file)?)?;
+    pub fn open(&self, readers: usize, schema: &impl Schema, observer: Arc<dyn Observer>) -> Result<Readers> {
+        schema.require_current(&self.connect()?)?;
         let wal_index = match self.reading {
-            Reading::FileAndLog => WalIndex::open(file)?,
+            Reading::FileAndLog => WalIndex::open(&self.folder.database())?,
             Reading::File => WalIndex::unchanging(),
         };
-        Readers::open(readers, || self.connect(file), Arc::new(wal_index))
+        Readers::open(readers, || self.connect(), Arc::new(wal_index), observer)
     }
 
     /// Records the files that are read.
-    pub fn files(&self, file: &Path) -> Result<Files> {
+    pub fn files(&self) -> Result<Files> {
         match self.reading {
-            Reading::File => Files::of(file, &[""]),
-            Reading::FileAndLog => Files::of(file, &["", "-wal", "-shm"]),
+            Reading::File => Files::of(&self.folder, &[""]),
+            Reading::FileAndLog => Files::of(&self.folder, &["", "-wal", "-shm"]),
         }
     }
 
@@ -92,10 +96,10 @@ impl ReadOnly {
             if let Err(gone) = files.check_names() {
                 return gone.to_string();
             }
-            if own_file(&self.lock).is_ok() {
+            if own_file(&self.folder.lock()).is_ok() {
                 return "the disk accepts writes again".into();
             }
-            if self.reading == Reading::File && has_content(&self.log) {
+            if self.reading == Reading::File && has_content(&self.folder.log()) {
                 return "another process writes to the database, which was opened as immutable".into();
             }
         }

@@ -15,13 +15,13 @@ use super::job::{AnyJob, BatchReplies};
 use super::new_row;
 use super::queue::{Command, Consumer, State, WriteQueue};
 use super::wal::{LOCK_POLL, Wal};
-use crate::store::sqlite::Options;
-use crate::store::sqlite::disk::files::Files;
-use crate::store::sqlite::disk::generation::Generations;
-use crate::store::sqlite::disk::wal_index::{LogEnd, WalIndex};
-use crate::store::sqlite::history::Effect;
-use crate::store::sqlite::readers::Readers;
-use crate::store::{Result, StoreError};
+use crate::disk::files::Files;
+use crate::disk::folder::Folder;
+use crate::disk::generation::Generations;
+use crate::disk::wal_index::{LogEnd, WalIndex};
+use crate::history::Effect;
+use crate::readers::Readers;
+use crate::{Error, Options, Result};
 
 /// Maximum number of writes per commit. Bounds the wait of the first write.
 const BATCH: usize = 512;
@@ -58,10 +58,11 @@ impl Writer {
         wal_index: Arc<WalIndex>,
         files: Arc<Files>,
         generations: Option<Arc<Generations>>,
+        folder: &Folder,
         options: &Options,
     ) -> (WriteQueue, Self) {
-        let (writes, queue) = WriteQueue::new(options.queue);
-        let wal = Wal::new(wal_index, Arc::clone(&readers), options);
+        let (writes, queue) = WriteQueue::new(options.queue, Arc::clone(&options.observer));
+        let wal = Wal::new(wal_index, Arc::clone(&readers), folder, options);
         let busy_timeout = options.busy_timeout;
         let (turn_began, record_read, recorded) = (Instant::now(), Instant::now(), None);
         let writer = Self { queue, readers, files, generations, recorded, record_read, wal, busy_timeout, turn_began };
@@ -75,7 +76,7 @@ impl Writer {
             self.end(conn, end.unwrap_or_else(|_| Err("the writer panicked".into())));
         };
         let started = thread::Builder::new().name("writer".into()).spawn(work);
-        started.map(drop).map_err(|error| StoreError::Unavailable(format!("writer thread: {error}")))
+        started.map(drop).map_err(|error| Error::Unavailable(format!("writer thread: {error}")))
     }
 
     /// Runs until it receives `Stop`. An error is fatal to the process.
@@ -122,16 +123,15 @@ impl Writer {
         let mut batch = vec![first];
         let mut stop = gather(&self.queue.commands, &mut batch, BATCH);
         let (size, began) = (batch.len(), Instant::now());
-        self.queue.meter.queued.subtract(size);
+        self.queue.take(size);
         let (outcome, fatal) = self.carry_out(conn, &mut batch);
         if outcome.is_err() && began.elapsed() >= self.busy_timeout {
             // Another process is writing. The writes queued meanwhile would have to wait as long again, so they fail
             // with the batch.
             stop |= gather(&self.queue.commands, &mut batch, size + self.queue.capacity);
-            self.queue.meter.queued.subtract(batch.len() - size);
+            self.queue.take(batch.len() - size);
         }
-        self.queue.meter.batch.observe(size as u64);
-        self.queue.meter.commit.observe_duration(began.elapsed());
+        self.queue.observer.batch(size, began.elapsed());
         if let Some(why) = &fatal {
             // A client whose write failed must not find the service ready afterwards.
             self.queue.report.send_replace(State::Failed(why.clone()));
@@ -186,10 +186,10 @@ impl Writer {
         let outcome =
             catch_unwind(AssertUnwindSafe(|| self.wal.make_room(conn).and_then(|()| self.commit(conn, batch))));
         let Ok(outcome) = outcome else {
-            return (Err(StoreError::Unavailable("the writer panicked".into())), Some("the writer panicked".into()));
+            return (Err(Error::Unavailable("the writer panicked".into())), Some("the writer panicked".into()));
         };
         let fatal = match &outcome {
-            Err(StoreError::SyncFailed(why)) => {
+            Err(Error::SyncFailed(why)) => {
                 self.remove_failed_commit(conn);
                 Some(format!("a sync failed, so the state of the disk is unknown: {why}"))
             }
@@ -256,7 +256,7 @@ impl Writer {
         let worked = work(self, conn);
         let rolled_back = if conn.is_autocommit() { Ok(()) } else { conn.execute_batch("ROLLBACK") };
         match worked {
-            Err(StoreError::SyncFailed(why)) => {
+            Err(Error::SyncFailed(why)) => {
                 self.remove_failed_commit(conn);
                 Err(format!("a sync failed: {why}"))
             }

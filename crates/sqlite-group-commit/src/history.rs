@@ -1,32 +1,32 @@
-//! The history of commits, by their effect on lists. Cached pages outlive commits that do not affect them.
+//! The history of commits, by their effect on what the application caches. It outlives commits that do not affect it.
 
 use parking_lot::RwLock;
 
 use super::disk::wal_index::Version;
 
-/// Effect of a write on the lists of animals and orders.
+/// Effect of a write on lists that the application caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Effect {
     /// No list contains the written rows.
     Unlisted,
-    /// Animals are added. Their ids are greater than all others.
-    AddsPets,
+    /// Rows are added after all others of their list.
+    Adds,
     /// Listed rows may change.
     Any,
 }
 
-/// Numbers of commits of this process by their effect. Versions with equal numbers have equal listed rows.
+/// Numbers of commits of this process by their effect, from 0. Versions with equal numbers have equal listed rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Epoch {
     /// Changes of any listed rows.
     pub changes: u64,
-    /// Commits that only added animals.
+    /// Commits that only added rows after all others.
     pub additions: u64,
 }
 
 /// The version after the last commit of this process, and its epoch.
 ///
-/// The effect of another process's commit is unknown. It leads to a version that is not recorded here, so pages cached
+/// The effect of another process's commit is unknown. It leads to a version that is not recorded here, so what was cached
 /// before are not used. The next commit of this process then begins a new epoch.
 #[derive(Debug)]
 pub struct History(RwLock<(Version, Epoch)>);
@@ -48,7 +48,7 @@ impl History {
         match effect {
             _ if !is_known => epoch.changes += 1,
             Effect::Any => epoch.changes += 1,
-            Effect::AddsPets => epoch.additions += 1,
+            Effect::Adds => epoch.additions += 1,
             Effect::Unlisted => {}
         }
         *version = after;
@@ -56,6 +56,7 @@ impl History {
 
     /// Returns the epoch of `version`. `None` if it is unknown, because another process has committed or because a commit
     /// of this process is just being recorded.
+    #[inline]
     pub fn epoch(&self, version: &Version) -> Option<Epoch> {
         let last = self.0.try_read()?;
         (last.0 == *version).then_some(last.1)
@@ -70,7 +71,7 @@ mod tests {
     fn additions_do_not_count_as_changes() {
         let [first, second, third, fourth] = [1, 2, 3, 4].map(Version::with_changes);
         let history = History::new(first);
-        history.record(first, second, Effect::AddsPets);
+        history.record(first, second, Effect::Adds);
         assert_eq!(history.epoch(&second), Some(Epoch { changes: 0, additions: 1 }));
         history.record(second, third, Effect::Unlisted);
         assert_eq!(history.epoch(&third), Some(Epoch { changes: 0, additions: 1 }));
@@ -84,7 +85,7 @@ mod tests {
         let [first, second, third, fourth] = [1, 2, 3, 4].map(Version::with_changes);
         let history = History::new(first);
         assert_eq!(history.epoch(&second), None, "another process has committed");
-        history.record(second, third, Effect::AddsPets);
+        history.record(second, third, Effect::Adds);
         assert_eq!(history.epoch(&third), Some(Epoch { changes: 1, additions: 0 }));
 
         let history = History::new(first);

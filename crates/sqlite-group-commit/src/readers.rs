@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, MutexGuard};
 use rusqlite::Connection;
 
-use super::disk::wal_index::{Version, WalIndex};
-use super::history::History;
-use crate::store::{ReaderMeter, Result, StoreError};
+use crate::disk::wal_index::{Version, WalIndex};
+use crate::history::History;
+use crate::observer::Observer;
+use crate::{Error, Result};
 
 /// One connection per thread that reads.
 ///
@@ -18,7 +19,7 @@ use crate::store::{ReaderMeter, Result, StoreError};
 #[derive(Debug)]
 pub struct Readers {
     slots: Box<[Slot]>,
-    meter: ReaderMeter,
+    observer: Arc<dyn Observer>,
     /// Set during a checkpoint, which open transactions would hold back.
     keep_nothing: AtomicBool,
     closed: AtomicBool,
@@ -27,7 +28,7 @@ pub struct Readers {
     wal_index: Arc<WalIndex>,
 }
 
-/// A reader. `None` after the store has closed.
+/// A reader. `None` after the database was closed.
 type Slot = Mutex<Option<Reader>>;
 
 #[derive(Debug)]
@@ -41,12 +42,20 @@ struct Reader {
     reads: u64,
 }
 
-/// One in this many reads is timed. Two clock readings cost 1 % of a request.
+/// Says that the database was closed.
+pub const CLOSED: &str = "the store is closed";
+
+/// One in this many reads is timed. Two clock readings cost 1 % of a request over HTTP.
 const TIMED: u64 = 16;
 
 impl Readers {
     /// Opens `count` connections with `connect`.
-    pub fn open(count: usize, connect: impl Fn() -> Result<Connection>, wal_index: Arc<WalIndex>) -> Result<Self> {
+    pub fn open(
+        count: usize,
+        connect: impl Fn() -> Result<Connection>,
+        wal_index: Arc<WalIndex>,
+        observer: Arc<dyn Observer>,
+    ) -> Result<Self> {
         let slots = (0..count)
             .map(|_| {
                 let conn = connect()?;
@@ -57,9 +66,10 @@ impl Readers {
             .collect::<Result<_>>()?;
         let (keep_nothing, closed) = (AtomicBool::new(false), AtomicBool::new(false));
         let history = History::new(wal_index.version());
-        Ok(Self { slots, meter: ReaderMeter::default(), keep_nothing, closed, history, wal_index })
+        Ok(Self { slots, observer, keep_nothing, closed, history, wal_index })
     }
 
+    #[inline]
     pub fn version(&self) -> Option<Version> {
         if self.closed.load(Ordering::SeqCst) { None } else { Some(self.current()) }
     }
@@ -69,34 +79,29 @@ impl Readers {
         self.wal_index.version()
     }
 
+    #[inline]
     pub const fn history(&self) -> &History {
         &self.history
     }
 
-    pub const fn meter(&self) -> &ReaderMeter {
-        &self.meter
-    }
-
-    pub fn read<T>(&self, read: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+    pub fn read<T, E: From<Error>>(&self, read: impl FnOnce(&Connection) -> Result<T, E>) -> Result<T, E> {
         self.run(true, read)
     }
 
     /// Runs a read like [`Self::read`], but keeps no transaction open. For callers that may stall before the next read.
-    pub fn read_once<T>(&self, read: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+    pub fn read_once<T, E: From<Error>>(&self, read: impl FnOnce(&Connection) -> Result<T, E>) -> Result<T, E> {
         self.run(false, read)
     }
 
-    fn run<T>(&self, keep: bool, read: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+    fn run<T, E: From<Error>>(&self, keep: bool, read: impl FnOnce(&Connection) -> Result<T, E>) -> Result<T, E> {
         let mut slot = self.slot();
-        let reader = slot.as_mut().ok_or_else(|| StoreError::Unavailable("the store is closed".into()))?;
+        let reader = slot.as_mut().ok_or_else(|| Error::Unavailable(CLOSED.into()))?;
         let began = reader.reads.is_multiple_of(TIMED).then(Instant::now);
         reader.reads += 1;
         // Taken before the transaction begins, so that the next read notices a commit in between.
         let now = self.wal_index.version();
         if reader.sees != Some(now) {
-            reader.release();
-            reader.conn.prepare_cached("BEGIN")?.execute([])?;
-            reader.sees = Some(now);
+            reader.begin(now)?;
         }
         reader.used = true;
         let result = read(&reader.conn);
@@ -104,7 +109,7 @@ impl Readers {
             reader.release();
         }
         if let Some(began) = began {
-            self.meter.duration.observe_duration(began.elapsed());
+            self.observer.read(began.elapsed());
         }
         result
     }
@@ -153,6 +158,7 @@ impl Readers {
     }
 
     /// Returns the connection of this thread. If another thread that shares it is reading, returns any free connection.
+    #[inline]
     fn slot(&self) -> MutexGuard<'_, Option<Reader>> {
         static THREADS: AtomicUsize = AtomicUsize::new(0);
         thread_local!(static NUMBER: usize = THREADS.fetch_add(1, Ordering::Relaxed));
@@ -164,6 +170,14 @@ impl Readers {
 }
 
 impl Reader {
+    /// Begins a transaction that sees `version` or a later one.
+    fn begin(&mut self, version: Version) -> Result<()> {
+        self.release();
+        self.conn.prepare_cached("BEGIN")?.execute([])?;
+        self.sees = Some(version);
+        Ok(())
+    }
+
     fn release(&mut self) {
         self.sees = None;
         if !self.conn.is_autocommit() {
@@ -178,15 +192,12 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
-    use crate::store::sqlite::{Options, Sqlite};
 
     #[test]
     fn long_read_does_not_delay_a_checkpoint() {
-        let folder = tempfile::tempdir().unwrap();
-        drop(Sqlite::open(&Options::new(folder.path())).unwrap());
-        let connect = || Ok(Connection::open(folder.path().join("petstore.db"))?);
+        let connect = || Ok(Connection::open_in_memory()?);
         let wal_index = Arc::new(WalIndex::unchanging());
-        let readers = Readers::open(2, connect, wal_index).unwrap();
+        let readers = Readers::open(2, connect, wal_index, Arc::new(())).unwrap();
         thread::scope(|scope| {
             let ((reading, has_begun), (end, ended)) = (mpsc::channel(), mpsc::channel());
             let readers = &readers;
@@ -194,7 +205,7 @@ mod tests {
                 readers.read(|_| {
                     reading.send(()).unwrap();
                     ended.recv().unwrap();
-                    Ok(())
+                    Ok::<_, Error>(())
                 })
             });
             has_begun.recv().unwrap();

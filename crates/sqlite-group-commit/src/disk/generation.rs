@@ -6,10 +6,10 @@
 //! A *generation* is a state of the file, and the log that continues it. Its number, which is random, is in the file's header
 //! (`user_version`). When SQLite may restart the log, because the file has all of it, the writer first commits a new
 //! number and writes it back. The file therefore has the number only once it has the whole log before. The record in
-//! `petstore.lock` has the number and the salt of the log (sqlite.org/walformat.html, section 1), so that the next start can
+//! lock file has the number and the salt of the log (sqlite.org/walformat.html, section 1), so that the next start can
 //! tell whether file and log belong together.
 //!
-//! petstore never removes the log: see `connect`. Other programs, such as `sqlite3`, write it back and remove it with its index
+//! The log is never removed: see `connect`. Other programs, such as `sqlite3`, write it back and remove it with its index
 //! when they close the database of a killed process. The file then has everything, but nothing in it tells that from a file
 //! whose log was lost, so a start refuses both until the operator allows the file.
 //!
@@ -20,13 +20,13 @@
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rusqlite::Connection;
 
-use super::data_dir::{FILE, KEY_FILE, LOCK, SYNC_FAILED, beside, has_content, own_file, unavailable};
+use super::folder::{Folder, beside, has_content, own_file, unavailable};
 use super::wal_index::{LogEnd, WalIndex};
-use crate::store::{Result, StoreError};
+use crate::{Error, Result};
 
 /// Size of a record. Smaller than a sector, so that a power loss leaves the old or the new one.
 const SIZE: usize = 112;
@@ -70,45 +70,36 @@ pub struct Generations {
     lock: File,
     /// Kept open, because there may be no file descriptor when it is due for a sync.
     log: Option<File>,
-    data_dir: PathBuf,
+    folder: Folder,
     /// True if no other process had the database open when this one opened it.
     pub was_alone: bool,
 }
 
 /// Fails unless the files of a data directory belong together. A folder that has had a store must still have its files.
 /// Opens and closes the database file, so no connection of this process may be open.
-pub fn check(data_dir: &Path) -> Result<()> {
-    let (file, lock) = (data_dir.join(FILE), data_dir.join(LOCK));
+pub fn check(folder: &Folder) -> Result<()> {
+    let (file, lock) = (folder.database(), folder.lock());
     let (log, index, journal) = (beside(&file, "-wal"), beside(&file, "-shm"), beside(&file, "-journal"));
-    let content = read(&lock)?;
-    let record = Record::parse(&content, &lock)?;
+    let (name, content) = (folder.name(), read(&lock)?);
+    let record = Record::parse(&content, folder)?;
     if !has_content(&file) {
         // A process that is killed while it creates a database leaves an empty file.
         let had_store = !content.is_empty() || has_content(&log) || !file.exists() && (log.exists() || index.exists());
-        return if had_store || has_other_files(data_dir) { Err(gone(&file)) } else { Ok(()) };
+        return if had_store || folder.has_traces() { Err(gone(folder, &file)) } else { Ok(()) };
     }
     // A file without a header is not a database.
     let number = File::open(&file).map_err(unavailable(&file)).map(|opened| word_at(&opened, NUMBER).unwrap_or(0))?;
     match record {
         // Without a log, this is a copy of the file in another folder.
-        None if content.is_empty() && number != 0 && (log.exists() || index.exists()) => Err(gone(&lock)),
+        None if content.is_empty() && number != 0 && (log.exists() || index.exists()) => Err(gone(folder, &lock)),
         None => Ok(()),
         Some(record) if !record.numbers.contains(&number) => {
-            Err(apart(&file, "it is not the file that was here when petstore last ran"))
+            Err(apart(folder, &file, &format!("it is not the file that was here when {name} last ran")))
         }
-        // petstore has one only while it creates a database. SQLite would apply it before it reads the log.
-        Some(_) if has_content(&journal) => Err(apart(&journal, "it does not belong to petstore.db")),
-        Some(record) => record.check_log(&log),
+        // There is one only while a database is created. SQLite would apply it before it reads the log.
+        Some(_) if has_content(&journal) => Err(apart(folder, &journal, &format!("it does not belong to {name}.db"))),
+        Some(record) => record.check_log(folder, &log),
     }
-}
-
-/// Returns whether a folder has files that only a store leaves there: its backups, its key, or the locks of its processes.
-fn has_other_files(data_dir: &Path) -> bool {
-    let is_backup = |name: &str| name.starts_with("petstore-") && name.ends_with(".db");
-    let names =
-        |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten().map(|found| found.file_name());
-    names(&data_dir.join("backups")).any(|name| name.to_str().is_some_and(is_backup))
-        || [KEY_FILE, SYNC_FAILED].iter().any(|name| data_dir.join(name).exists())
 }
 
 fn word_at(file: &File, offset: u64) -> io::Result<u32> {
@@ -116,18 +107,13 @@ fn word_at(file: &File, offset: u64) -> io::Result<u32> {
     file.read_exact_at(&mut word, offset).map(|()| u32::from_be_bytes(word))
 }
 
-fn gone(path: &Path) -> StoreError {
-    apart(path, "it was removed or moved away, and this folder has had a store")
+fn gone(folder: &Folder, path: &Path) -> Error {
+    apart(folder, path, "it was removed or moved away, and this folder has had a store")
 }
 
-fn apart(path: &Path, why: &str) -> StoreError {
-    let (path, lock) = (path.display(), path.with_file_name(LOCK));
-    let lock = lock.display();
-    StoreError::Failed(format!(
-        "{path}: {why}. Put back the files that belong together, petstore.lock among them, or replace them by a backup \
-         (petstore restore --force). If another program has opened and closed the database since, write `{UNCHECKED}` into \
-         {lock}"
-    ))
+fn apart(folder: &Folder, path: &Path, why: &str) -> Error {
+    let what = format!("{}: {why}", path.display());
+    Error::Apart { what, lock: folder.lock().display().to_string(), name: folder.name() }
 }
 
 fn read(lock: &Path) -> Result<String> {
@@ -139,22 +125,20 @@ fn read(lock: &Path) -> Result<String> {
 
 /// Allows a log that SQLite or another program begins before the writer does. Called before a database that was checked is
 /// opened.
-pub fn allow_new_log(lock: &File, data_dir: &Path) -> Result<()> {
-    let path = data_dir.join(LOCK);
-    match read_record(lock, &path)? {
-        Some(record) if record.log == Log::Empty && !has_content(&beside(&data_dir.join(FILE), "-wal")) => {
-            write(lock, Record { log: Log::Any, ..record }).map_err(unavailable(&path))
+pub fn allow_new_log(lock: &File, folder: &Folder) -> Result<()> {
+    match read_record(lock, folder)? {
+        Some(record) if record.log == Log::Empty && !has_content(&folder.log()) => {
+            write(lock, Record { log: Log::Any, ..record }).map_err(unavailable(&folder.lock()))
         }
         _ => Ok(()),
     }
 }
 
 /// Fails unless the open database is the one that was checked.
-pub fn check_opened(lock: &File, data_dir: &Path, conn: &Connection) -> Result<()> {
-    let path = data_dir.join(LOCK);
-    match read_record(lock, &path)? {
+pub fn check_opened(lock: &File, folder: &Folder, conn: &Connection) -> Result<()> {
+    match read_record(lock, folder)? {
         Some(record) if !record.numbers.contains(&number(conn)?) => {
-            Err(apart(&data_dir.join(FILE), "it was replaced while it was opened"))
+            Err(apart(folder, &folder.database(), "it was replaced while it was opened"))
         }
         _ => Ok(()),
     }
@@ -173,10 +157,10 @@ pub fn without_number(copy: &Connection) -> Result<()> {
 impl Generations {
     /// Takes over the record of a data directory, in its lock file. `None` if processes of an earlier version, which keep no
     /// record, have the database open.
-    pub fn open(lock: &File, data_dir: &Path, was_alone: bool) -> Result<Option<Self>> {
+    pub fn open(lock: &File, folder: &Folder, was_alone: bool) -> Result<Option<Self>> {
         // The same open file, because another one may have taken its name.
-        let lock = lock.try_clone().map_err(unavailable(&data_dir.join(LOCK)))?;
-        let generations = Self { lock, log: None, data_dir: data_dir.to_owned(), was_alone };
+        let lock = lock.try_clone().map_err(unavailable(&folder.lock()))?;
+        let generations = Self { lock, log: None, folder: folder.clone(), was_alone };
         Ok((was_alone || generations.record()?.is_some()).then_some(generations))
     }
 
@@ -213,7 +197,7 @@ impl Generations {
 
     /// Opens the log, and writes the first record of a folder.
     pub fn begin(&mut self, conn: &Connection) -> Result<()> {
-        let log = beside(&self.data_dir.join(FILE), "-wal");
+        let log = self.folder.log();
         self.log = Some(File::open(&log).map_err(unavailable(&log))?);
         if self.record()?.is_some() { Ok(()) } else { self.allow_any_log(conn) }
     }
@@ -258,23 +242,22 @@ impl Generations {
         }
         // Another program may not sync its commits.
         let synced = self.log.as_ref().map_or(Ok(()), File::sync_data);
-        synced.map_err(|error| StoreError::SyncFailed(format!("{FILE}-wal: {error}")))?;
+        synced.map_err(|error| Error::SyncFailed(format!("{}.db-wal: {error}", self.folder.name())))?;
         self.write(Record { numbers, log: Log::Known, end })?;
         Ok(Some(end))
     }
 
     /// Records the last commit of a log that is recorded. Not synced, because the record before it is right, too.
     pub fn renew_record(&self, end: LogEnd) -> Result<()> {
-        let path = self.data_dir.join(LOCK);
         let Some(record) = self.record()?.filter(|record| record.log == Log::Known) else { return Ok(()) };
-        put_line(&self.lock, &line(Record { end, ..record })).map_err(unavailable(&path))
+        put_line(&self.lock, &line(Record { end, ..record })).map_err(unavailable(&self.folder.lock()))
     }
 
     /// Records that the file has everything. Called in a transaction that can write, while the log is empty.
     pub fn record_empty(&self, conn: &Connection, index: &WalIndex) -> Result<()> {
         let (numbers, end) = (self.numbers(conn, index)?, self.last_end()?);
         // What a failed commit has left may not have been truncated.
-        let has_rest = has_content(&beside(&self.data_dir.join(FILE), "-wal"));
+        let has_rest = has_content(&self.folder.log());
         self.write(Record { numbers, log: if has_rest { Log::Any } else { Log::Empty }, end })
     }
 
@@ -285,23 +268,24 @@ impl Generations {
         let record = Record { log: Log::Until, end, ..record };
         self.write(record)?;
         // The lock file may have been replaced, but another store's keeps its record.
-        let path = self.data_dir.join(LOCK);
+        let path = self.folder.lock();
         let lock = own_file(&path).map_err(unavailable(&path))?;
-        match read_record(&lock, &path)? {
+        match read_record(&lock, &self.folder)? {
             Some(other) if !other.numbers.iter().any(|number| record.numbers.contains(number)) => Ok(()),
             _ => write(&lock, record).map_err(unavailable(&path)),
         }
     }
 
     fn record(&self) -> Result<Option<Record>> {
-        read_record(&self.lock, &self.data_dir.join(LOCK))
+        read_record(&self.lock, &self.folder)
     }
 
     fn write(&self, record: Record) -> Result<()> {
+        let name = format!("{}.lock", self.folder.name());
         write(&self.lock, record).map_err(|error| match error.kind() {
             // Some file systems need space to overwrite.
-            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => unavailable(Path::new(LOCK))(error),
-            _ => StoreError::SyncFailed(format!("{LOCK}: {error}")),
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => unavailable(name.as_ref())(error),
+            _ => Error::SyncFailed(format!("{name}: {error}")),
         })
     }
 }
@@ -311,10 +295,10 @@ pub fn allow_any(lock: &File) -> io::Result<()> {
     write_line(lock, UNCHECKED)
 }
 
-fn read_record(lock: &File, path: &Path) -> Result<Option<Record>> {
+fn read_record(lock: &File, folder: &Folder) -> Result<Option<Record>> {
     let mut content = [0; SIZE];
-    let length = lock.read_at(&mut content, 0).map_err(unavailable(path))?;
-    Record::parse(&String::from_utf8_lossy(&content[..length]), path)
+    let length = lock.read_at(&mut content, 0).map_err(unavailable(&folder.lock()))?;
+    Record::parse(&String::from_utf8_lossy(&content[..length]), folder)
 }
 
 fn write(lock: &File, record: Record) -> io::Result<()> {
@@ -353,12 +337,12 @@ fn number(conn: &Connection) -> Result<u32> {
 
 impl Record {
     /// Parses the content of a lock file. `None` if it allows any file and log.
-    fn parse(content: &str, lock: &Path) -> Result<Option<Self>> {
+    fn parse(content: &str, folder: &Folder) -> Result<Option<Self>> {
         if content.is_empty() || content.trim() == UNCHECKED {
             return Ok(None);
         }
         let words: Vec<_> = content.split_ascii_whitespace().collect();
-        Self::of_words(&words).map(Some).ok_or_else(|| apart(lock, "its content is damaged"))
+        Self::of_words(&words).map(Some).ok_or_else(|| apart(folder, &folder.lock(), "its content is damaged"))
     }
 
     /// Also parses the earlier forms, which had `mark` and `salt` before `log`, and knew the salt instead of the last commit.
@@ -388,7 +372,7 @@ impl Record {
     }
 
     /// Fails unless the log belongs to the record.
-    fn check_log(self, path: &Path) -> Result<()> {
+    fn check_log(self, folder: &Folder, path: &Path) -> Result<()> {
         let log = match File::open(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => None,
             opened => Some(opened.map_err(unavailable(path))?),
@@ -412,8 +396,11 @@ impl Record {
         };
         match belongs {
             true => Ok(()),
-            false if log.is_none() => Err(gone(path)),
-            false => Err(apart(path, "it does not continue petstore.db, or lacks its last commits")),
+            false if log.is_none() => Err(gone(folder, path)),
+            false => {
+                let why = format!("it does not continue {}.db, or lacks its last commits", folder.name());
+                Err(apart(folder, path, &why))
+            }
         }
     }
 }
@@ -424,6 +411,7 @@ mod tests {
 
     #[test]
     fn earlier_forms_of_the_record_are_read() {
+        let folder = Folder::new("", "shop");
         let of_salt = |salt| LogEnd { salts: [salt, 0], ..LogEnd::default() };
         let end = LogEnd { frames: 2, salts: [3, 4], checksum: [5, 6] };
         for (line, log, expected) in [
@@ -434,11 +422,11 @@ mod tests {
             ("file 1 f mark 7 salt 8 log known", Log::Known, of_salt(8)),
             ("file 1 f mark 7 salt 8 log until 2 3 4 5 6", Log::Until, end),
         ] {
-            let record = Record::parse(line, Path::new("petstore.lock")).unwrap().unwrap();
+            let record = Record::parse(line, &folder).unwrap().unwrap();
             assert_eq!(record, Record { numbers: [1, 15], log, end: expected }, "{line}");
         }
-        assert_eq!(Record::parse(UNCHECKED, Path::new("petstore.lock")).unwrap(), None);
-        assert!(Record::parse("file 1 f log known", Path::new("petstore.lock")).is_ok());
-        assert!(Record::parse("file 1 f log other", Path::new("petstore.lock")).is_err());
+        assert_eq!(Record::parse(UNCHECKED, &folder).unwrap(), None);
+        assert!(Record::parse("file 1 f log known", &folder).is_ok());
+        assert!(Record::parse("file 1 f log other", &folder).is_err());
     }
 }

@@ -2,14 +2,13 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 
-use super::atomic_file::folder_of;
-use super::data_dir::{LOCK, SYNC_FAILED, beside, has_content, identity, own_file, unavailable};
-use crate::store::{Result, StoreError};
+use super::folder::{Folder, beside, has_content, identity, own_file, unavailable};
+use crate::{Error, Result};
 
 /// The names of the files, and the identity that each had when the database was opened.
 ///
@@ -18,36 +17,38 @@ use crate::store::{Result, StoreError};
 #[derive(Debug)]
 pub struct Files {
     opened: Vec<(PathBuf, Identity)>,
+    dir: PathBuf,
     sync_failed: PathBuf,
     /// The folder when the names in it were last checked. `None` if they must be checked again.
-    checked: Mutex<Option<Folder>>,
+    checked: Mutex<Option<FolderState>>,
 }
 
 /// Device and inode.
 type Identity = (u64, u64);
 
 /// Identity of the folder, and the time when a name in it was last added, removed or replaced, in seconds and nanoseconds.
-type Folder = (Identity, (i64, i64));
+type FolderState = (Identity, (i64, i64));
 
 /// Age from which the time of a folder's last change identifies that change. Some file systems count it in steps of 2 s.
 const DISTINCT: Duration = Duration::from_secs(3);
 
 impl Files {
     /// Records the files with these suffixes, and the lock file. Fails if one is missing.
-    pub fn of(database: &Path, suffixes: &[&str]) -> Result<Self> {
-        let lock = Some(folder_of(database).join(LOCK)).filter(|lock| lock.exists());
-        let opened = suffixes.iter().map(|suffix| beside(database, suffix)).chain(lock).map(|path| {
+    pub fn of(folder: &Folder, suffixes: &[&str]) -> Result<Self> {
+        let (database, lock) = (folder.database(), Some(folder.lock()).filter(|lock| lock.exists()));
+        let opened = suffixes.iter().map(|suffix| beside(&database, suffix)).chain(lock).map(|path| {
             let identity = identity(&path).map_err(unavailable(&path))?;
             Ok((path, identity))
         });
-        let sync_failed = folder_of(database).join(SYNC_FAILED);
-        Ok(Self { opened: opened.collect::<Result<_>>()?, sync_failed, checked: Mutex::default() })
+        let (opened, sync_failed) = (opened.collect::<Result<_>>()?, folder.sync_failed());
+        Ok(Self { opened, dir: folder.dir().to_owned(), sync_failed, checked: Mutex::default() })
     }
 
     /// Records the database and its log, if they have content, and the lock file.
-    pub fn with_content(database: &Path) -> Result<Self> {
-        let there = ["", "-wal"].into_iter().filter(|suffix| has_content(&beside(database, suffix)));
-        Self::of(database, &there.collect::<Vec<_>>())
+    pub fn with_content(folder: &Folder) -> Result<Self> {
+        let database = folder.database();
+        let there = ["", "-wal"].into_iter().filter(|suffix| has_content(&beside(&database, suffix)));
+        Self::of(folder, &there.collect::<Vec<_>>())
     }
 
     /// Fails if the files can no longer be relied on. Takes six `stat` calls, about 10 µs.
@@ -59,7 +60,7 @@ impl Files {
     /// [`DISTINCT`] before it. Otherwise takes one `stat` call.
     pub fn check_changes(&self) -> Result<()> {
         let mut checked = self.checked.lock();
-        let found = fs::metadata(self.folder()).map_err(unavailable(self.folder()))?;
+        let found = fs::metadata(&self.dir).map_err(unavailable(&self.dir))?;
         let folder = ((found.dev(), found.ino()), (found.mtime(), found.mtime_nsec()));
         if *checked == Some(folder) {
             return Ok(());
@@ -70,14 +71,10 @@ impl Files {
         self.check().inspect_err(|_| *checked = None)
     }
 
-    fn folder(&self) -> &Path {
-        folder_of(&self.sync_failed)
-    }
-
     /// Fails if a sync of any process has failed.
     pub fn check_syncs(&self) -> Result<()> {
         match self.sync_failed.try_exists().map_err(unavailable(&self.sync_failed))? {
-            true => Err(StoreError::Unavailable("a sync of the database has failed".into())),
+            true => Err(Error::Unavailable("a sync of the database has failed".into())),
             false => Ok(()),
         }
     }
@@ -101,7 +98,7 @@ impl Files {
                 Ok(_) => "another file has taken its name".to_owned(),
                 Err(error) => error.to_string(),
             };
-            return Err(StoreError::Unavailable(format!(
+            return Err(Error::Unavailable(format!(
                 "{} was removed, replaced or moved while the database was open: {why}",
                 path.display()
             )));
@@ -119,9 +116,10 @@ mod tests {
     #[test]
     fn changed_name_is_noticed_in_a_folder_at_rest() {
         let folder = tempfile::tempdir().unwrap();
-        let database = folder.path().join("petstore.db");
+        let named = Folder::new(folder.path(), "shop");
+        let database = named.database();
         File::create(&database).unwrap();
-        let files = Files::of(&database, &[""]).unwrap();
+        let files = Files::of(&named, &[""]).unwrap();
         let long_ago = SystemTime::now() - 10 * DISTINCT;
         let rests = || File::open(folder.path()).unwrap().set_modified(long_ago).unwrap();
 
@@ -136,7 +134,7 @@ mod tests {
         files.check_changes().unwrap();
         files.mark_failed_sync();
         assert!(files.check_changes().unwrap_err().to_string().contains("sync"));
-        fs::remove_file(folder.path().join(SYNC_FAILED)).unwrap();
+        fs::remove_file(named.sync_failed()).unwrap();
 
         rests();
         files.check_changes().unwrap();

@@ -5,24 +5,36 @@ use tokio::sync::oneshot;
 
 use super::connection::WriteConnection;
 use super::job::{AnyJob, BatchReplies, Insert, Reply, undone};
-use crate::store::Result;
-use crate::store::sqlite::history::Effect;
+use crate::Result;
+use crate::history::Effect;
 
 /// Number of rows that one statement adds.
 pub const ROWS: usize = 8;
 
-/// A row that a job adds.
+/// A row that many tasks add. The writer adds [`ROWS`] of them with one statement.
 pub trait NewRow: Sized + Send + 'static {
+    /// The statements that add the row.
     const INSERT: Insert;
+    /// The effect of adding the row.
     const EFFECT: Effect;
+    /// The result of the write.
     type Added: Send + 'static;
 
-    /// Binds the columns to the parameters of a statement, from `first` on.
+    /// Binds the columns to the parameters of a statement, from the number `first` on.
+    ///
+    /// # Errors
+    ///
+    /// SQLite's.
     fn bind(&self, statement: &mut Statement<'_>, first: usize) -> rusqlite::Result<()>;
+
     /// Returns the result of the write. `rowid` is meaningless if the table has none.
     fn added(self, rowid: i64) -> Self::Added;
 
-    /// Adds the row alone.
+    /// Adds the row alone, within another job.
+    ///
+    /// # Errors
+    ///
+    /// SQLite's, such as a constraint that the row violates.
     fn insert(self, conn: &WriteConnection<'_>) -> Result<Self::Added> {
         conn.add(Self::INSERT.one, |statement| self.bind(statement, 1))?;
         Ok(self.added(conn.last_insert_rowid()))

@@ -3,17 +3,13 @@
 use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use super::data_dir::{
-    FILE, LOCK, SYNC_FAILED, beside, has_content, identity, missing, own_file, refuse_link, refuse_special_file,
-    unavailable,
-};
 use super::files::Files;
+use super::folder::{Folder, beside, has_content, identity, own_file, refuse_link, refuse_special_file, unavailable};
 use super::{atomic_file, generation};
-use crate::store::{Result, StoreError};
+use crate::{Error, Result};
 
 /// Number of repeated checks of files that other processes use, and the time between them.
 const CHECKS: u32 = 50;
@@ -34,75 +30,77 @@ pub struct Locks {
 /// Waits until this process may open the database, and removes unfinished files of killed processes.
 ///
 /// `None` if the disk is read-only.
-pub fn lock(data_dir: &Path) -> Result<Option<Locks>> {
-    let file = data_dir.join(FILE);
+pub fn lock(folder: &Folder) -> Result<Option<Locks>> {
+    let (dir, file) = (folder.dir(), folder.database());
     refuse_link(&file)?;
     refuse_special_file(&file)?;
-    refuse_special_file(&data_dir.join(LOCK))?;
-    let opening = match lock_file(data_dir) {
+    refuse_special_file(&folder.lock())?;
+    let opening = match lock_file(folder) {
         Err(error) if error.kind() == ErrorKind::ReadOnlyFilesystem && file.exists() => return Ok(None),
-        locked => locked.map_err(unavailable(data_dir))?,
+        locked => locked.map_err(unavailable(dir))?,
     };
-    let in_use = File::open(data_dir).map_err(unavailable(data_dir))?;
+    let in_use = File::open(dir).map_err(unavailable(dir))?;
     let is_alone = match in_use.try_lock() {
         Ok(()) => true,
         Err(TryLockError::WouldBlock) => false,
-        Err(TryLockError::Error(error)) => return Err(unavailable(data_dir)(error)),
+        Err(TryLockError::Error(error)) => return Err(unavailable(dir)(error)),
     };
-    let sync_failed = data_dir.join(SYNC_FAILED);
+    let sync_failed = folder.sync_failed();
     if sync_failed.try_exists().map_err(unavailable(&sync_failed))? {
         if !is_alone {
             let why = "a sync has failed, and other processes still use the database: they must end first";
-            return Err(StoreError::Unavailable(format!("{}: {why}", data_dir.display())));
+            return Err(Error::Unavailable(format!("{}: {why}", dir.display())));
         }
         fs::remove_file(&sync_failed).map_err(unavailable(&sync_failed))?;
     }
-    in_use.lock_shared().map_err(unavailable(data_dir))?;
-    atomic_file::sweep(data_dir).map_err(unavailable(data_dir))?;
-    let checked = Files::with_content(&file)?;
-    let is_locked = opening.metadata().map_err(unavailable(data_dir))?;
-    if identity(&data_dir.join(LOCK)).ok() != Some((is_locked.dev(), is_locked.ino())) {
-        return Err(StoreError::Unavailable(format!("{} was replaced while it was opened", data_dir.display())));
+    in_use.lock_shared().map_err(unavailable(dir))?;
+    atomic_file::sweep(dir, folder.name()).map_err(unavailable(dir))?;
+    let checked = Files::with_content(folder)?;
+    let is_locked = opening.metadata().map_err(unavailable(dir))?;
+    if identity(&folder.lock()).ok() != Some((is_locked.dev(), is_locked.ino())) {
+        return Err(Error::Unavailable(format!("{} was replaced while it was opened", dir.display())));
     }
-    check_files(data_dir, is_alone)?;
+    check_files(folder, is_alone)?;
     // SQLite would make another index, in which neither process sees the locks and commits of the other.
     let index = beside(&file, "-shm");
     if !is_alone && has_content(&file) && !index.exists() {
         let why = "was removed while other processes use the database: they must end first";
-        return Err(StoreError::Unavailable(format!("{} {why}", index.display())));
+        return Err(Error::Unavailable(format!("{} {why}", index.display())));
     }
     // Otherwise, a running process has allowed or recorded its log.
     if is_alone {
-        generation::allow_new_log(&opening, data_dir)?;
+        generation::allow_new_log(&opening, folder)?;
     }
     Ok(Some(Locks { opening, in_use, is_alone, checked }))
 }
 
 /// Fails unless the files of a data directory belong together. Another process may be changing them just now.
-fn check_files(data_dir: &Path, is_alone: bool) -> Result<()> {
-    let mut checked = generation::check(data_dir);
+fn check_files(folder: &Folder, is_alone: bool) -> Result<()> {
+    let mut checked = generation::check(folder);
     for _ in 0..CHECKS {
         if checked.is_ok() || is_alone {
             break;
         }
         thread::sleep(BETWEEN_CHECKS);
-        checked = generation::check(data_dir);
+        checked = generation::check(folder);
     }
     checked
 }
 
 /// Waits for the lock under which a database is opened or replaced.
-pub fn lock_file(data_dir: &Path) -> io::Result<File> {
-    let lock = own_file(&data_dir.join(LOCK))?;
+pub fn lock_file(folder: &Folder) -> io::Result<File> {
+    let lock = own_file(&folder.lock())?;
     lock.lock()?;
     Ok(lock)
 }
 
 /// Fails if there is no database.
-pub fn require_database(dir: &Path) -> Result<()> {
-    match fs::metadata(dir.join(FILE)) {
+pub fn require_database(folder: &Folder) -> Result<()> {
+    match fs::metadata(folder.database()) {
         Ok(_) => Ok(()),
-        Err(error) if error.kind() == ErrorKind::NotFound => generation::check(dir).and_then(|()| Err(missing(dir))),
-        Err(error) => Err(unavailable(dir)(error)),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            generation::check(folder).and_then(|()| Err(Error::Missing(folder.dir().to_owned())))
+        }
+        Err(error) => Err(unavailable(folder.dir())(error)),
     }
 }

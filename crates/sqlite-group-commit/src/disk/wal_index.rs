@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-use super::data_dir::{beside, unavailable};
-use crate::store::{Result, StoreError};
+use super::folder::{beside, unavailable};
+use crate::{Error, Result};
 
 /// Size of one copy of the WAL-index header, in 32-bit words.
 const HEAD_WORDS: usize = 12;
@@ -23,7 +23,7 @@ const MAPPED_WORDS: usize = 2 * HEAD_WORDS + 1;
 /// The shared-memory file beside the database (`-shm`), whose header SQLite rewrites at every commit.
 ///
 /// Closing any descriptor of that file drops this process's locks on it, because POSIX advisory locks belong to the
-/// process. It must therefore close after every connection. The owners of [`crate::store::sqlite::Sqlite`]'s connections share it.
+/// process. It must therefore close after every connection. The owners of [`crate::Database`]'s connections share it.
 #[derive(Debug)]
 pub struct WalIndex {
     head: *const [AtomicU32; MAPPED_WORDS],
@@ -57,17 +57,17 @@ pub struct LogEnd {
 
 impl Version {
     /// Number of pages in the WAL (`mxFrame`).
-    pub(in crate::store) const fn wal_pages(&self) -> u32 {
+    pub(crate) const fn wal_pages(&self) -> u32 {
         self.0[4]
     }
 
     /// Returns whether exactly one transaction was committed since `earlier`. SQLite counts them (`iChange`).
-    pub(in crate::store) const fn is_next_of(&self, earlier: &Self) -> bool {
+    pub(crate) const fn is_next_of(&self, earlier: &Self) -> bool {
         self.0[2] == earlier.0[2].wrapping_add(1)
     }
 
     #[cfg(test)]
-    pub(in crate::store) fn with_changes(changes: u32) -> Self {
+    pub(crate) fn with_changes(changes: u32) -> Self {
         let mut words = [0; HEAD_WORDS];
         words[2] = changes;
         Self(words)
@@ -81,7 +81,7 @@ impl WalIndex {
         let file = File::open(&path).map_err(unavailable(&path))?;
         // The header must lie within the file, because memory beyond its end cannot be read.
         if file.metadata().map_err(unavailable(&path))?.len() < MAPPED_BYTES as u64 {
-            return Err(StoreError::Unavailable(format!("{}: too short", path.display())));
+            return Err(Error::Unavailable(format!("{}: too short", path.display())));
         }
         // SAFETY: a new mapping, at an address of the kernel's choice, aliases nothing of ours.
         let head = unsafe { mmap(std::ptr::null_mut(), MAPPED_BYTES, ProtFlags::READ, MapFlags::SHARED, &file, 0) };
@@ -95,6 +95,7 @@ impl WalIndex {
         Self { head: &raw const HEAD, file: None }
     }
 
+    #[inline]
     pub fn version(&self) -> Version {
         let head = self.head();
         let version = Version(std::array::from_fn(|word| head[word].load(Ordering::Relaxed)));
@@ -115,6 +116,7 @@ impl WalIndex {
         LogEnd { frames: words[4], salts, checksum: [words[6], words[7]] }
     }
 
+    #[inline]
     fn head(&self) -> &[AtomicU32; MAPPED_WORDS] {
         // SAFETY: the mapping is page-aligned, as long as the array and lives as long as `self`. The constant lives for
         // ever. The file cannot become shorter under the mapping: SQLite cuts it only where no process has the database

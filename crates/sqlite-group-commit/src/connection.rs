@@ -5,7 +5,7 @@ use std::path::Path;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
-use crate::store::Result;
+use crate::Result;
 
 /// Opens a connection with the settings that all connections share.
 pub fn connect(file: &Path, flags: OpenFlags) -> Result<Connection> {

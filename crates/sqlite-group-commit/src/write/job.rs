@@ -5,8 +5,8 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::connection::WriteConnection;
-use crate::store::sqlite::history::Effect;
-use crate::store::{Result, StoreError};
+use crate::history::Effect;
+use crate::{Error, Result};
 
 /// Scope of the rollback if a write fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,11 +41,13 @@ pub trait AnyJob: Send {
 }
 
 /// The statements that add rows to a table.
-#[derive(PartialEq)]
+#[derive(Debug, PartialEq)]
 pub struct Insert {
+    /// Adds one row. Its parameters are the columns, as `?`.
     pub one: &'static str,
-    /// Adds as many rows as one statement adds.
+    /// Adds [`ROWS`](crate::ROWS) rows of the same columns, one after another.
     pub several: &'static str,
+    /// Number of parameters of a row.
     pub columns: usize,
 }
 
@@ -109,11 +111,11 @@ impl<T: Send, F: FnOnce(&WriteConnection<'_>) -> Result<T> + Send> AnyJob for Jo
 }
 
 /// Fails if a job has undone the whole transaction, as a full disk or an I/O error does: later jobs would run outside of it.
-pub fn undone(conn: &WriteConnection<'_>, cause: Option<&StoreError>) -> Result<()> {
+pub fn undone(conn: &WriteConnection<'_>, cause: Option<&Error>) -> Result<()> {
     if !conn.is_autocommit() {
         return Ok(());
     }
-    Err(cause.cloned().unwrap_or_else(|| StoreError::Unavailable("the transaction was rolled back".into())))
+    Err(cause.cloned().unwrap_or_else(|| Error::Unavailable("the transaction was rolled back".into())))
 }
 
 /// Runs `write` in a savepoint. The outer error is one of the savepoint itself, which undoes the batch.

@@ -8,12 +8,11 @@ use std::time::Duration;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 use tokio::time::Instant;
 
-use crate::store::sqlite::Options;
-use crate::store::sqlite::disk::data_dir::{FILE, beside, unavailable};
-use crate::store::sqlite::disk::generation::{FRAME_HEADER, LOG_HEADER};
-use crate::store::sqlite::disk::wal_index::WalIndex;
-use crate::store::sqlite::readers::Readers;
-use crate::store::{Result, StoreError};
+use crate::disk::folder::{Folder, unavailable};
+use crate::disk::generation::{FRAME_HEADER, LOG_HEADER};
+use crate::disk::wal_index::WalIndex;
+use crate::readers::Readers;
+use crate::{Error, Options, Result};
 
 /// Maximum time that a checkpoint waits for readers of this process, and again for those of other processes. The next
 /// checkpoint continues.
@@ -30,8 +29,8 @@ const FULL_FOR: Duration = Duration::from_millis(500);
 /// stored response, which must not precede the sync.
 pub fn sync_recovered(conn: &Connection) -> Result<()> {
     let checkpoint = conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
-    match checkpoint.map_err(StoreError::from) {
-        Err(StoreError::SyncFailed(why)) => Err(StoreError::SyncFailed(why)),
+    match checkpoint.map_err(Error::from) {
+        Err(Error::SyncFailed(why)) => Err(Error::SyncFailed(why)),
         // A checkpoint begins with the sync, so any other error comes after it.
         _ => Ok(()),
     }
@@ -53,9 +52,9 @@ pub struct Wal {
 }
 
 impl Wal {
-    pub fn new(index: Arc<WalIndex>, readers: Arc<Readers>, options: &Options) -> Self {
+    pub fn new(index: Arc<WalIndex>, readers: Arc<Readers>, folder: &Folder, options: &Options) -> Self {
         Self {
-            path: beside(&options.data_dir.join(FILE), "-wal"),
+            path: folder.log(),
             index,
             readers,
             checkpoint_pages: options.checkpoint_pages,
@@ -95,9 +94,7 @@ impl Wal {
         if !self.is_full() {
             return Ok(());
         }
-        Err(StoreError::Unavailable(
-            "the write-ahead log is full: another process has been reading for too long".into(),
-        ))
+        Err(Error::Unavailable("the write-ahead log is full: another process has been reading for too long".into()))
     }
 
     /// Removes what a commit wrote before its sync failed. The kernel counts such pages as written, so a later sync succeeds
@@ -136,8 +133,8 @@ impl Wal {
             conn.busy_timeout(CHECKPOINT_TIMEOUT).and_then(|()| self.readers.without_kept(CHECKPOINT_TIMEOUT, run));
         // Setting a timeout only stores a number and cannot fail.
         let _ = conn.busy_timeout(LOCK_POLL);
-        match checkpoint.map_err(StoreError::from) {
-            Err(StoreError::SyncFailed(why)) => Err(StoreError::SyncFailed(why)),
+        match checkpoint.map_err(Error::from) {
+            Err(Error::SyncFailed(why)) => Err(Error::SyncFailed(why)),
             // After any other error, commits are safe in the WAL, and the next checkpoint retries.
             _ => Ok(()),
         }

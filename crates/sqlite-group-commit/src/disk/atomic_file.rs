@@ -9,19 +9,25 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags};
 use tempfile::NamedTempFile;
 
-/// Prefix and suffix of unfinished files.
-const NAME: (&str, &str) = (".petstore-", ".partial");
+/// Suffix of unfinished files.
+const SUFFIX: &str = ".partial";
 
-/// An unfinished file, readable by its owner only. Removed on drop. If the process is killed, `sweep` removes the
-/// file: before the next unfinished file is created in the folder, or when the database in the folder is next opened.
+/// An unfinished file, readable by its owner only. Removed on drop. If the process is killed, the file is removed before the
+/// next unfinished file is created in the folder, or when the database in the folder is next opened.
 #[derive(Debug)]
 pub struct AtomicFile(NamedTempFile);
 
 impl AtomicFile {
-    pub fn in_folder(folder: &Path) -> io::Result<Self> {
-        sweep(folder)?;
+    /// Creates an unfinished file, and removes those of killed processes. `name` is that of the database, or of the
+    /// program.
+    ///
+    /// # Errors
+    ///
+    /// Those of the file system.
+    pub fn in_folder(folder: &Path, name: &str) -> io::Result<Self> {
+        sweep(folder, name)?;
         loop {
-            let file = tempfile::Builder::new().prefix(NAME.0).suffix(NAME.1).tempfile_in(folder)?;
+            let file = tempfile::Builder::new().prefix(&prefix(name)).suffix(SUFFIX).tempfile_in(folder)?;
             // A running process holds the lock of its unfinished files.
             file.as_file().lock()?;
             // Another process may have removed the file before it was locked.
@@ -31,15 +37,21 @@ impl AtomicFile {
         }
     }
 
+    /// Returns the present path of the file.
     pub fn path(&self) -> &Path {
         self.0.path()
     }
 
+    /// Returns the file, to write its content.
     pub fn file(&mut self) -> &mut File {
         self.0.as_file_mut()
     }
 
     /// Renames the file to `name`. The file and its name are durable once this returns.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is a file of this name and `replace` is false, or if a sync fails.
     pub fn publish(self, name: &Path, replace: bool) -> io::Result<()> {
         self.0.as_file().sync_all()?;
         let published = if replace { self.0.persist(name) } else { self.0.persist_noclobber(name) };
@@ -64,11 +76,10 @@ pub fn sync_folder(dir: &Path) -> io::Result<()> {
 }
 
 /// Removes unfinished files of killed processes.
-pub fn sweep(folder: &Path) -> io::Result<()> {
+pub fn sweep(folder: &Path, name: &str) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
-        let name = entry.file_name();
-        if !is_unfinished(&name) {
+        if !is_unfinished(&entry.file_name(), name) {
             continue;
         }
         // Skips files that were removed meanwhile or belong to another user, and everything that is not a file.
@@ -88,8 +99,12 @@ fn open_file(path: &Path) -> io::Result<File> {
     Ok(rustix::fs::open(path, OFlags::RDONLY | flags, Mode::empty())?.into())
 }
 
-pub fn is_unfinished(name: &OsStr) -> bool {
-    name.to_str().is_some_and(|name| name.starts_with(NAME.0) && name.ends_with(NAME.1))
+pub fn is_unfinished(file: &OsStr, name: &str) -> bool {
+    file.to_str().is_some_and(|file| file.starts_with(&prefix(name)) && file.ends_with(SUFFIX))
+}
+
+fn prefix(name: &str) -> String {
+    format!(".{name}-")
 }
 
 /// Marks a copy of a database as having no write-ahead log (sqlite.org/fileformat2.html, section 1.3.3). It is then a

@@ -1,0 +1,82 @@
+//! Errors, and the conversion of SQLite's.
+
+use std::path::PathBuf;
+
+/// A result of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// A failure of the database, or the refusal of a job. [`Error::is_not_applied`] tells what it says of a write.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Error {
+    /// The operation may succeed later: the disk accepts no writes, another process holds the lock, or a write takes longer
+    /// than 10 s.
+    #[error("unavailable: {0}")]
+    Unavailable(String),
+    /// The write was not queued: the queue is full, the disk is read-only, or the database is closed.
+    #[error("unavailable: {0}")]
+    NotQueued(String),
+    /// The disk did not confirm a write. The kernel may report success for pages that it has dropped, so a retry proves
+    /// nothing, and the process must end.
+    #[error("a sync failed: {0}")]
+    SyncFailed(String),
+    /// The operation cannot succeed: a constraint, a wrong statement, a database that is corrupt or of another schema.
+    #[error("{0}")]
+    Failed(String),
+    /// The job refused its input. Only jobs and schemas make this error.
+    #[error("{0}")]
+    Refused(String),
+    /// There is no database in this folder, and [`Options::create`](crate::Options::create) is false.
+    #[error("there is no database in {}", .0.display())]
+    Missing(PathBuf),
+    /// Says which file or database is there already, and may be replaced only if the caller says so.
+    #[error("{0}")]
+    Exists(String),
+    /// The database is a symbolic link. SQLite keeps the log and its index beside the target, and the locks are here.
+    #[error("{} is a link: open the folder of its target, or move the database here", .0.display())]
+    Link(PathBuf),
+    /// The files of the folder do not belong together, or one is gone. Nothing was changed.
+    #[error(
+        "{what}. Put back the files that belong together, {name}.lock among them, or replace them by a backup. If another \
+         program has opened and closed the database since, write `unchecked` into {lock}"
+    )]
+    Apart {
+        /// The file, and what is wrong with it.
+        what: String,
+        /// Path of the lock file.
+        lock: String,
+        /// Name of the database: see [`Folder::new`](crate::Folder::new).
+        name: &'static str,
+    },
+}
+
+impl Error {
+    /// Returns true if the failed write was certainly not applied. After any other error, it is unknown: the write may have
+    /// been applied, or may still be, and may be visible to reads.
+    pub const fn is_not_applied(&self) -> bool {
+        matches!(self, Self::NotQueued(_) | Self::Refused(_))
+    }
+}
+
+impl From<rusqlite::Error> for Error {
+    fn from(error: rusqlite::Error) -> Self {
+        use rusqlite::ErrorCode as Code;
+        use rusqlite::ffi::{SQLITE_IOERR_DIR_FSYNC, SQLITE_IOERR_FSYNC};
+        let extended = error.sqlite_error().map(|cause| cause.extended_code);
+        if matches!(extended, Some(SQLITE_IOERR_FSYNC | SQLITE_IOERR_DIR_FSYNC)) {
+            return Self::SyncFailed(error.to_string());
+        }
+        match error.sqlite_error_code() {
+            Some(
+                Code::DatabaseBusy
+                | Code::DatabaseLocked
+                | Code::DiskFull
+                | Code::SystemIoFailure
+                | Code::ReadOnly
+                | Code::CannotOpen
+                | Code::PermissionDenied
+                | Code::OutOfMemory,
+            ) => Self::Unavailable(error.to_string()),
+            _ => Self::Failed(error.to_string()),
+        }
+    }
+}

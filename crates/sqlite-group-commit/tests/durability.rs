@@ -1,0 +1,260 @@
+//! What the crate promises, on real files.
+
+#[path = "../examples/guest_book.rs"]
+#[expect(dead_code, reason = "its `main` is for people")]
+mod guest_book;
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use rusqlite::{Connection, Statement};
+use sqlite_group_commit::{
+    Atomicity, Database, Effect, Error, Folder, Insert, NewRow, Options, Result, Steps, Target, back_up, restore,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+
+const STEPS: &[&str] = &["CREATE TABLE numbers (id INTEGER PRIMARY KEY, number INTEGER NOT NULL UNIQUE)"];
+
+const SCHEMA: Steps = Steps(STEPS);
+
+/// Folder of the database, set if this test binary runs as the process that is killed.
+const KILLED: &str = "GROUP_COMMIT_TEST_FOLDER";
+
+const ADD: &str = "INSERT INTO numbers (number) VALUES (?)";
+
+/// A row of `numbers`, whose result is its id.
+struct Number(i64);
+
+impl NewRow for Number {
+    const INSERT: Insert = Insert {
+        one: ADD,
+        several: "INSERT INTO numbers (number) VALUES (?), (?), (?), (?), (?), (?), (?), (?)",
+        columns: 1,
+    };
+    const EFFECT: Effect = Effect::Adds;
+    type Added = i64;
+
+    fn bind(&self, statement: &mut Statement<'_>, first: usize) -> rusqlite::Result<()> {
+        statement.raw_bind_parameter(first, self.0)
+    }
+
+    fn added(self, rowid: i64) -> i64 {
+        rowid
+    }
+}
+
+fn open(dir: &Path) -> Database {
+    Database::open(&Folder::new(dir, "test"), &Options::default(), &SCHEMA).unwrap()
+}
+
+fn numbers(db: &Database) -> BTreeSet<i64> {
+    let select = |conn: &Connection| -> Result<_> {
+        Ok(conn.prepare("SELECT number FROM numbers")?.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?)
+    };
+    db.read(select).unwrap()
+}
+
+#[test]
+fn killed_process_loses_no_acknowledged_write() {
+    if let Some(folder) = std::env::var_os(KILLED) {
+        write_until_killed(Path::new(&folder));
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut acknowledged = BTreeSet::new();
+    for round in 1..=5 {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["killed_process_loses_no_acknowledged_write", "--exact", "--nocapture"]);
+        let mut child = command.env(KILLED, folder.path()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        let mut of_round = 0;
+        // What was in the pipe when the process was killed was acknowledged, too.
+        while lines.read_line(&mut line).unwrap() > 0 {
+            if let Some(number) = line.strip_suffix('\n').and_then(|line| line.strip_prefix("acknowledged ")) {
+                acknowledged.insert(number.parse().unwrap());
+                of_round += 1;
+            }
+            if of_round == 500 {
+                child.kill().unwrap();
+            }
+            line.clear();
+        }
+        assert!(!child.wait().unwrap().success());
+        assert!(of_round >= 500, "round {round}: {of_round}");
+    }
+    let there = numbers(&open(folder.path()));
+    let lost: Vec<_> = acknowledged.difference(&there).collect();
+    assert_eq!(lost, [0_i64; 0].iter().collect::<Vec<_>>());
+}
+
+/// Adds numbers that follow those of earlier processes, on many tasks, and prints each once it is acknowledged.
+fn write_until_killed(folder: &Path) -> ! {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let _in_runtime = runtime.enter();
+    let db = Arc::new(open(folder));
+    let next = Arc::new(AtomicI64::new(numbers(&db).last().map_or(0, |last| last + 1)));
+    for kind in 0..32 {
+        let (db, next) = (Arc::clone(&db), Arc::clone(&next));
+        runtime.spawn(async move {
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                let write = move |conn: &sqlite_group_commit::WriteConnection<'_>| {
+                    conn.execute(ADD, [number])?;
+                    Ok(conn.last_insert_rowid())
+                };
+                match kind % 2 {
+                    0 => db.add_row(Number(number)).await,
+                    _ => db.submit(Atomicity::Savepoint, Effect::Any, write).await,
+                }
+                .unwrap();
+                println!("acknowledged {number}");
+            }
+        });
+    }
+    loop {
+        std::thread::park();
+    }
+}
+
+#[tokio::test]
+async fn failed_write_leaves_its_batch_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = open(folder.path());
+    let rows = (0..100).map(|number| db.add_row(Number(if number == 50 { 7 } else { number })));
+    let refuse = db.submit(Atomicity::Savepoint, Effect::Any, |conn| -> Result<()> {
+        conn.execute(ADD, [1_000])?;
+        Err(Error::Refused("changed my mind".into()))
+    });
+    let (added, refused) = tokio::join!(futures(rows), refuse);
+    assert!(refused.unwrap_err().is_not_applied());
+    for (number, added) in (0..).zip(added) {
+        match added {
+            Ok(id) => {
+                let find = "SELECT number FROM numbers WHERE id = ?1";
+                let found: i64 = db.read(|conn| Ok::<_, Error>(conn.query_row(find, [id], |row| row.get(0))?)).unwrap();
+                assert_eq!(found, number, "each task gets the id of its own row");
+            }
+            Err(error) => assert!(number == 50 && error.to_string().contains("UNIQUE"), "{number}: {error}"),
+        }
+    }
+    assert_eq!(numbers(&db), (0..100).filter(|number| *number != 50).collect());
+    db.close().await;
+    assert!(matches!(db.add_row(Number(1)).await, Err(Error::NotQueued(_))));
+}
+
+/// Polls all at once, so that they are one batch.
+async fn futures<T>(all: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
+    let mut all: Vec<_> = all.map(|future| (Box::pin(future), None)).collect();
+    std::future::poll_fn(|context| {
+        for (future, output) in all.iter_mut().filter(|(_, output)| output.is_none()) {
+            if let std::task::Poll::Ready(value) = future.as_mut().poll(context) {
+                *output = Some(value);
+            }
+        }
+        if all.iter().all(|(_, output)| output.is_some()) { ().into() } else { std::task::Poll::Pending }
+    })
+    .await;
+    all.into_iter().filter_map(|(_, output)| output).collect()
+}
+
+#[tokio::test]
+async fn restore_brings_back_the_backup() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("backup.db");
+    let data = Folder::new(folder.path().join("data"), "test");
+    let target = Target { file: &file, replace: false };
+    let db = Database::open(&data, &Options::default(), &SCHEMA).unwrap();
+    db.add_row(Number(1)).await.unwrap();
+    let size = db.back_up(target, &SCHEMA, &mut |_, _| true).unwrap();
+    assert_eq!(size, file.metadata().unwrap().len());
+    db.add_row(Number(2)).await.unwrap();
+
+    let to = |replace| {
+        let add = |conn: &Connection| Ok(conn.execute(ADD, [3]).map(drop)?);
+        restore(&file, &data, &SCHEMA, replace, add, &mut |_, _| true)
+    };
+    assert!(to(true).unwrap_err().to_string().contains("is in use"));
+    db.close().await;
+    drop(db);
+    assert!(matches!(back_up(&data, target, &SCHEMA, &mut |_, _| true), Err(Error::Exists(_))));
+    assert!(matches!(to(false), Err(Error::Exists(_))));
+    to(true).unwrap();
+    let db = Database::open(&data, &Options { create: false, ..Options::default() }, &SCHEMA).unwrap();
+    assert_eq!(numbers(&db), [1, 3].into());
+    db.close().await;
+}
+
+#[tokio::test]
+async fn log_beside_another_copy_of_the_database_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("test.db");
+    let db = open(folder.path());
+    db.add_row(Number(1)).await.unwrap();
+    db.close().await;
+    drop(db);
+    let old = std::fs::read(&file).unwrap();
+    let db = open(folder.path());
+    db.add_row(Number(2)).await.unwrap();
+    db.close().await;
+    drop(db);
+    std::fs::write(&file, old).unwrap();
+    let opened = Database::open(&Folder::new(folder.path(), "test"), &Options::default(), &SCHEMA);
+    assert!(matches!(opened, Err(Error::Apart { .. })), "{opened:?}");
+}
+
+#[tokio::test]
+async fn later_steps_are_applied_and_other_schemas_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = |steps| Database::open(&Folder::new(folder.path(), "test"), &Options::default(), &Steps(steps));
+    let missing =
+        Database::open(&Folder::new(folder.path(), "test"), &Options { create: false, ..Options::default() }, &SCHEMA);
+    assert!(matches!(missing, Err(Error::Missing(_))), "{missing:?}");
+    open(STEPS).unwrap().close().await;
+    const LATER: &[&str] = &[STEPS[0], "ALTER TABLE numbers ADD COLUMN name TEXT"];
+    const CHANGED: &[&str] = &["CREATE TABLE other (id INTEGER)", LATER[1]];
+    let db = open(LATER).unwrap();
+    db.read(|conn| Ok::<_, Error>(conn.execute_batch("SELECT name FROM numbers")?)).unwrap();
+    db.close().await;
+    drop(db);
+    for other in [STEPS, CHANGED] {
+        assert!(open(other).unwrap_err().to_string().contains("another version"));
+    }
+    let foreign = folder.path().join("foreign.db");
+    Connection::open(&foreign).unwrap().execute_batch("CREATE TABLE other (id INTEGER)").unwrap();
+    let opened = Database::open(&Folder::new(folder.path(), "foreign"), &Options::default(), &SCHEMA);
+    assert!(opened.unwrap_err().to_string().contains("another program made this database"));
+}
+
+#[tokio::test]
+async fn guest_book_keeps_its_guests() {
+    let folder = tempfile::tempdir().unwrap();
+    for (guest, expected) in [("Ada", "Ada"), ("Ben", "Ben, Ada")] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (address, (stop, stopped)) = (listener.local_addr().unwrap(), oneshot::channel::<()>());
+        let dir = folder.path().to_str().unwrap().to_owned();
+        let service = tokio::spawn(async move {
+            guest_book::run(listener, &dir, async { stopped.await.unwrap() }).await.map_err(|error| error.to_string())
+        });
+        let send = async |head: String| {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            stream.write_all(head.as_bytes()).await.unwrap();
+            let mut response = String::new();
+            stream.read_to_string(&mut response).await.unwrap();
+            response
+        };
+        let length = guest.len();
+        let post =
+            format!("POST / HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{guest}");
+        assert!(send(post).await.starts_with("HTTP/1.1 200 "));
+        let listed = send("GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n".into()).await;
+        assert!(listed.ends_with(&format!("\r\n\r\n{expected}")), "{listed}");
+        stop.send(()).unwrap();
+        service.await.unwrap().unwrap();
+    }
+}

@@ -1,0 +1,82 @@
+//! What `sqlite-group-commit` asks of petstore's schema.
+
+use std::cell::RefCell;
+
+use rusqlite::Connection;
+use sqlite_group_commit::{Result, Schema};
+
+use super::{migrations, rows, stored_deployment};
+use crate::domain::Deployment;
+use crate::store::{self, StoreError, deployment, keys};
+
+/// petstore's schema, for one deployment or any.
+#[derive(Debug)]
+pub struct PetstoreSchema {
+    expected: Option<Deployment>,
+    /// Deployment of a new database.
+    create: Option<Deployment>,
+    /// Deployment and id of the database that was opened or verified last.
+    found: RefCell<Option<(Deployment, String)>>,
+}
+
+impl PetstoreSchema {
+    /// Accepts databases of `expected` only, if it is set. A new database is for it, or for `create`.
+    pub fn new(expected: Option<Deployment>, create: Option<Deployment>) -> Self {
+        Self { expected, create: create.map(|create| expected.unwrap_or(create)), found: RefCell::default() }
+    }
+
+    /// Returns the deployment and the id of the database that was opened or verified last.
+    pub fn found(&self) -> (Deployment, String) {
+        self.found.take().expect("a database was opened or verified")
+    }
+
+    fn find(&self, conn: &Connection) -> store::Result<()> {
+        let deployment = stored_deployment(conn, self.expected)?;
+        let id = deployment::id(rows::first(conn, deployment::FIND_ID, [], |row| row.get(0))?);
+        self.found.replace(Some((deployment, id)));
+        Ok(())
+    }
+}
+
+impl Schema for PetstoreSchema {
+    fn refuse_foreign(&self, conn: &Connection) -> Result<()> {
+        Ok(migrations::refuse_foreign(conn)?)
+    }
+
+    fn is_new(&self, conn: &Connection) -> Result<bool> {
+        Ok(migrations::is_new(conn)?)
+    }
+
+    fn is_current(&self, conn: &Connection) -> Result<bool> {
+        Ok(migrations::status(conn)?.iter().all(|migration| migration.applied))
+    }
+
+    fn migrate(&self, conn: &mut Connection) -> Result<()> {
+        migrations::run(conn, self.create)?;
+        Ok(self.find(conn)?)
+    }
+
+    fn require_current(&self, conn: &Connection) -> Result<()> {
+        migrations::require_current(conn)?;
+        Ok(self.find(conn)?)
+    }
+
+    fn verify(&self, conn: &Connection) -> Result<()> {
+        migrations::verify(conn)?;
+        keys::sqlite::version(conn)?;
+        Ok(self.find(conn)?)
+    }
+
+    fn may_replace(&self, old: &Connection) -> Result<()> {
+        let found = self.found.borrow();
+        let new = found.as_ref().map(|(deployment, _)| *deployment);
+        match (self.expected, new, stored_deployment(old, None)) {
+            (None, Some(new), Ok(old)) if old != new => Err(StoreError::Failed(format!(
+                "the backup is of a {new} database and would replace a {old} one; nothing was replaced. If that is what \
+                 you want, add --deployment {new}"
+            ))
+            .into()),
+            _ => Ok(()),
+        }
+    }
+}
