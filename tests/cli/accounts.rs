@@ -141,7 +141,7 @@ fn all_orders_are_listed_beyond_a_page() {
 }
 
 #[test]
-fn export_of_an_account_has_what_the_store_knows_of_it_and_of_no_other() {
+fn export_has_what_the_store_knows_of_the_account_alone() {
     let folder = Folder::new();
     let [ada, ben] = ["ada@example.com", "ben@example.com"].map(|email| folder.database().customer(email));
     folder.import((0..103).map(|number| new_pet(&number.to_string()) + "\n"));

@@ -63,7 +63,7 @@ pub struct List {
 
 #[derive(Args, Debug)]
 pub struct Ids {
-    /// Ids of orders, each of which is changed on its own
+    /// Ids of the orders
     #[arg(value_name = "ID", required = true)]
     ids: Vec<i64>,
 }
