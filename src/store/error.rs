@@ -22,14 +22,15 @@ pub enum StoreError {
 impl From<sqlite_group_commit::Error> for StoreError {
     fn from(error: sqlite_group_commit::Error) -> Self {
         use sqlite_group_commit::Error;
-        let text = error.to_string();
         match error {
             Error::Unavailable(why) | Error::NotQueued(why) => Self::Unavailable(why),
             Error::SyncFailed(why) => Self::SyncFailed(why),
             Error::Failed(why) => Self::Failed(why),
             Error::Refused(why) => Self::Refused(why),
-            Error::Missing(_) => Self::Failed(format!("{text}; `petstore serve` or `petstore quickstart` creates one")),
-            Error::Exists(_) => Self::Failed(format!("{text}; use --force to replace it")),
+            Error::Missing(_) => {
+                Self::Failed(format!("{error}; `petstore serve` or `petstore quickstart` creates one"))
+            }
+            Error::Exists(_) => Self::Failed(format!("{error}; use --force to replace it")),
             Error::Link(file) => {
                 let why = "is a link: give the folder of its target with --data-dir, or move the database here";
                 Self::Failed(format!("{} {why}", file.display()))

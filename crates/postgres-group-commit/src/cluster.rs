@@ -31,9 +31,23 @@ pub struct Cluster {
     queue: usize,
     /// The connection for everything, with [`Options::one_connection`].
     shared: Option<OnceCell<Arc<Supervisor>>>,
-    /// The connections, each with its purpose.
-    opened: Mutex<Vec<(&'static str, Arc<Supervisor>)>>,
+    opened: Mutex<Vec<Opened>>,
     is_closed: AtomicBool,
+}
+
+#[derive(Clone, Debug)]
+struct Opened {
+    purpose: &'static str,
+    load: Load,
+    connection: Arc<Supervisor>,
+}
+
+/// What runs on a connection, from the lightest on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Load {
+    Single,
+    Reads,
+    Batches,
 }
 
 impl Cluster {
@@ -41,7 +55,7 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// Fails with [`Error::Unavailable`] if no server accepts writes within 5 s, and with [`Error::Failed`] if the server
+    /// Fails with [`Error::Unavailable`] if no server accepts writes, for which attempts begin for 5 s, and with [`Error::Failed`] if the server
     /// rejects the credentials, its certificate is not trusted, or a pooler shares connections between clients.
     pub async fn connect(options: &Options) -> Result<(Self, Connection)> {
         let connector = Connector::new(options);
@@ -51,7 +65,8 @@ impl Cluster {
         Ok((Self { connector, queue, shared, opened, is_closed }, connection))
     }
 
-    /// Opens a connection for a queue of writes. The log and [`Cluster::connections`] call it `name`.
+    /// Opens a connection for a queue of writes, which stays until the cluster is closed. The log and
+    /// [`Cluster::connections`] call it `name`.
     ///
     /// # Errors
     ///
@@ -61,7 +76,7 @@ impl Cluster {
         name: &'static str,
         observer: Arc<dyn Observer>,
     ) -> Result<WriteQueue<W>> {
-        let supervisor = self.open(&W::statements(), name).await?;
+        let supervisor = self.open(&W::statements(), name, Load::Batches).await?;
         Ok(WriteQueue::start(supervisor, self.timeout(), self.queue, observer))
     }
 
@@ -78,7 +93,7 @@ impl Cluster {
         statements: &[&'static str],
         observer: Arc<dyn Observer>,
     ) -> Result<Arc<Readers>> {
-        let supervisors = try_join_all((0..count.max(1)).map(|_| self.open(statements, name))).await?;
+        let supervisors = try_join_all((0..count.max(1)).map(|_| self.open(statements, name, Load::Reads))).await?;
         Ok(Arc::new(Readers::new(supervisors, self.timeout(), self.queue, observer)))
     }
 
@@ -89,18 +104,23 @@ impl Cluster {
     ///
     /// Fails if the server is not reachable, or rejects a statement.
     pub async fn single_writes(&self, name: &'static str, statements: &[&'static str]) -> Result<SingleWrites> {
-        Ok(SingleWrites::new(self.open(statements, name).await?))
+        Ok(SingleWrites::new(self.open(statements, name, Load::Single).await?))
     }
 
     /// Returns a connection for a purpose. With [`Options::one_connection`], all share one, and only prepare what they run.
-    async fn open(&self, statements: &[&'static str], purpose: &'static str) -> Result<Arc<Supervisor>> {
+    async fn open(&self, statements: &[&'static str], purpose: &'static str, load: Load) -> Result<Arc<Supervisor>> {
         if let Some(shared) = &self.shared {
             let open = async || Supervisor::open(&self.connector, Vec::new(), "shared").await.map(Arc::new);
             return shared.get_or_try_init(open).await.map(Arc::clone);
         }
-        let opened = Arc::new(Supervisor::open(&self.connector, statements.to_vec(), purpose).await?);
-        self.opened.lock().push((purpose, Arc::clone(&opened)));
-        Ok(opened)
+        let connection = Arc::new(Supervisor::open(&self.connector, statements.to_vec(), purpose).await?);
+        let mut opened = self.opened.lock();
+        if self.is_closed.load(Ordering::Relaxed) {
+            connection.close();
+            return Err(Error::Unavailable(CLOSED.into()));
+        }
+        opened.push(Opened { purpose, load, connection: Arc::clone(&connection) });
+        Ok(connection)
     }
 
     /// Opens a connection of its own, for a long operation. It is neither shared nor replaced.
@@ -120,7 +140,8 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// Fails with [`Error::Unknown`] if the transaction may have been committed, and always after the timeout.
+    /// Fails with [`Error::Unknown`] if the transaction may have been committed, and always after the timeout, once
+    /// it has begun.
     pub async fn transaction<T>(
         &self,
         steps: impl AsyncFnOnce(&Client) -> Result<T, tokio_postgres::Error>,
@@ -132,7 +153,8 @@ impl Cluster {
         await_commit(&connection, began, limit, async {
             client.batch_execute(&format!("{}; BEGIN", limits.settings())).await?;
             let outcome = steps(client).await?;
-            client.batch_execute("COMMIT").await?;
+            // After an error that `steps` has ignored, `COMMIT` alone would roll back and succeed.
+            client.batch_execute("SELECT; COMMIT").await?;
             Ok(outcome)
         })
         .await
@@ -155,14 +177,17 @@ impl Cluster {
 
     async fn check_until(&self, deadline: Instant, limit: Duration) -> Result<()> {
         let mut opened = self.opened.lock().clone();
-        opened.extend(self.shared.iter().filter_map(OnceCell::get).map(|shared| ("shared", Arc::clone(shared))));
-        for (purpose, connection) in &opened {
+        let shared = self.shared.iter().filter_map(OnceCell::get).cloned();
+        opened.extend(shared.map(|connection| Opened { purpose: "shared", load: Load::Single, connection }));
+        // The check would wait for the commit of a batch.
+        opened.sort_by_key(|opened| opened.load);
+        for Opened { purpose, connection, .. } in &opened {
             // One of several, as for reads, suffices.
-            if !opened.iter().any(|(other, connection)| other == purpose && connection.is_up()) {
+            if !opened.iter().any(|other| other.purpose == *purpose && other.connection.is_up()) {
                 connection.connection(deadline).await?;
             }
         }
-        let Some(prepared) = opened.iter().find_map(|(_, connection)| connection.current()) else {
+        let Some(prepared) = opened.iter().find_map(|opened| opened.connection.current()) else {
             return self.connection().await.map(drop);
         };
         prepared.refusal(limit).await?.map_or(Ok(()), |why| Err(Error::Unavailable(why)))
@@ -170,7 +195,7 @@ impl Cluster {
 
     /// Returns for each connection its purpose and whether it is up. Empty with [`Options::one_connection`].
     pub fn connections(&self) -> Vec<(&'static str, bool)> {
-        self.opened.lock().iter().map(|(purpose, connection)| (*purpose, connection.is_up())).collect()
+        self.opened.lock().iter().map(|opened| (opened.purpose, opened.connection.is_up())).collect()
     }
 
     /// Returns the number of standbys that a commit waits for, and of those that are connected, as of the last check, which
@@ -180,14 +205,15 @@ impl Cluster {
     }
 
     /// Timeout of a read, a write or a transaction: that of the URL.
-    pub const fn timeout(&self) -> Duration {
+    pub fn timeout(&self) -> Duration {
         self.connector.limits().operation()
     }
 
     /// Closes the connections once their statements have ended. Queues are closed before, by [`WriteQueue::close`].
     pub fn close(&self) {
+        let opened = self.opened.lock();
         self.is_closed.store(true, Ordering::Relaxed);
         self.shared.iter().filter_map(OnceCell::get).for_each(|shared| shared.close());
-        self.opened.lock().iter().for_each(|(_, connection)| connection.close());
+        opened.iter().for_each(|opened| opened.connection.close());
     }
 }

@@ -22,7 +22,8 @@ pub enum Error {
     /// warning.
     #[error("{0}")]
     Unknown(String),
-    /// A retry does not help. A write that the server rejected was not applied. A write whose answer cannot be decoded was.
+    /// A retry does not help. A write that the server rejected was not applied. One whose answer cannot be
+    /// decoded, or has the wrong number of outcomes, may have been.
     #[error("{0}")]
     Failed(String),
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rusqlite::backup::StepResult;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-use crate::connection::connect;
+use crate::connection::{connect, open_file};
 use crate::database::Database;
 use crate::disk::atomic_file::{self, AtomicFile, folder_of, sync_folder};
 use crate::disk::files::Files;
@@ -132,7 +132,7 @@ pub fn restore(
     fs::metadata(backup).map_err(failed(backup))?;
     refuse_special_file(backup)?;
     let of_backup = |error| Error::Failed(format!("{}: {error}", backup.display()));
-    let source = Connection::open_with_flags(backup, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+    let source = open_file(backup, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     // Before anything is created.
     schema.verify(&source).map_err(of_backup)?;
     folder.create()?;
@@ -160,8 +160,9 @@ pub fn restore(
     if is_there || belongs.is_err() {
         generation::allow_any(&opening).map_err(unavailable(&folder.lock()))?;
     }
-    if is_there && belongs.is_ok() && close_old(&file, dir)? {
-        schema.may_replace(&Connection::open_with_flags(&file, OpenFlags::SQLITE_OPEN_READ_ONLY)?)?;
+    if is_there && belongs.is_ok() {
+        close_old(&file, dir)?;
+        schema.may_replace(&open_file(&file, OpenFlags::SQLITE_OPEN_READ_ONLY)?)?;
     }
     remove_beside(&file)?;
     sync_folder(dir).map_err(unavailable(dir))?;
@@ -173,17 +174,17 @@ pub fn restore(
 }
 
 /// Turns the database that is about to be replaced into a single file, synced to the disk. Fails if another process has
-/// it open, even one of another program, because SQLite then refuses to leave WAL mode. Returns false if it is broken.
-fn close_old(file: &Path, dir: &Path) -> Result<bool> {
-    let mode = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_WRITE)
+/// it open, even one of another program, because SQLite then refuses to leave WAL mode.
+fn close_old(file: &Path, dir: &Path) -> Result<()> {
+    let mode = open_file(file, OpenFlags::SQLITE_OPEN_READ_WRITE)
         .and_then(|conn| conn.pragma_update_and_check(None, "journal_mode", "DELETE", |row| row.get::<_, String>(0)));
     match mode {
-        Ok(mode) if mode == "delete" => Ok(true),
+        Ok(mode) if mode == "delete" => Ok(()),
         Ok(_) => Err(in_use(dir)),
         Err(error) => match error.sqlite_error_code() {
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Err(in_use(dir)),
             // A broken database may be replaced.
-            Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => Ok(false),
+            Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => Ok(()),
             // The database may be intact, and its log or journal may hold part of it.
             _ => {
                 let file = file.display();
@@ -233,15 +234,14 @@ fn exists(file: &Path) -> Error {
 /// it gets its name.
 fn open_unpublished(file: &Path) -> Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let conn = Connection::open_with_flags(file, flags)?;
+    let conn = open_file(file, flags)?;
     conn.pragma_update(None, "journal_mode", "OFF")?;
     conn.pragma_update(None, "synchronous", "OFF")?;
     Ok(conn)
 }
 
-/// Copies what `source` sees now into an empty file, and checks that the copy is intact, that `schema` accepts it.
-/// Calls `proceed` from time to time with the bytes copied and their total, and
-/// stops if that fails.
+/// Copies what `source` sees now into an empty file, and checks that the copy is intact and `schema` accepts it. Calls `proceed` from
+/// time to time with the bytes copied and their total, and stops if that fails.
 fn checked_copy(
     source: &Connection,
     to: &Path,
@@ -259,7 +259,7 @@ fn checked_copy(
 
     atomic_file::without_log(to).map_err(unavailable(to))?;
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let mut conn = Connection::open_with_flags(to, flags)?;
+    let mut conn = open_file(to, flags)?;
     let bytes = to.metadata().map_err(unavailable(to))?.len();
     check_integrity(&mut conn, &mut || proceed(bytes, bytes))?;
     schema.verify(&conn)?;

@@ -1,15 +1,20 @@
 //! Connections to the database.
 
-use std::path::Path;
+use std::path::{Path, absolute};
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::Result;
 
+/// Opens a file. An absolute path is never a URI, which some builds of SQLite accept in place of a path.
+pub fn open_file(file: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
+    Connection::open_with_flags(absolute(file).as_deref().unwrap_or(file), flags)
+}
+
 /// Opens a connection with the settings that all connections share.
 pub fn connect(file: &Path, flags: OpenFlags) -> Result<Connection> {
-    let conn = Connection::open_with_flags(file, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    let conn = open_file(file, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     // Otherwise an SQLite built with STAT4 prepares a statement again when a parameter is bound.
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     // SQLite would remove the log when the last connection closes: see `disk/generation.rs`.

@@ -24,7 +24,8 @@ use crate::{Error, Result};
 /// A process opens a database once: closing a second one on the same file would drop the first one's locks, because POSIX
 /// locks belong to the process. For the same reason, nothing else in the process may open and close the database's files.
 ///
-/// Dropping it stops the writer once the queued writes are committed. [`Self::close`] also waits for that.
+/// Dropping it stops the writer once the queued writes are committed. [`Self::close`] also waits for that: to open the files
+/// again, or to let others replace them, close the database, and then drop it.
 #[derive(Debug)]
 pub struct Database {
     pub(crate) folder: Box<Folder>,

@@ -25,7 +25,7 @@ pub enum Error {
     /// The job refused its input. Only jobs and schemas make this error.
     #[error("{0}")]
     Refused(String),
-    /// There is no database in this folder, and [`Options::create`](crate::Options::create) is false.
+    /// There is no database in this folder, and none may be created ([`Options::create`](crate::Options::create)).
     #[error("there is no database in {}", .0.display())]
     Missing(PathBuf),
     /// Says which file or database is there already, and may be replaced only if the caller says so.

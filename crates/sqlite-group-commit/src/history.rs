@@ -1,4 +1,5 @@
-//! The history of commits, by their effect on what the application caches. It outlives commits that do not affect it.
+//! The history of commits, by their effect on what the application caches: cached values outlive commits that do not affect
+//! them.
 
 use parking_lot::RwLock;
 
@@ -27,7 +28,7 @@ pub struct Epoch {
 /// The version after the last commit of this process, and its epoch.
 ///
 /// The effect of another process's commit is unknown. It leads to a version that is not recorded here, so what was cached
-/// before are not used. The next commit of this process then begins a new epoch.
+/// before is not used. The next commit of this process then begins a new epoch.
 #[derive(Debug)]
 pub struct History(RwLock<(Version, Epoch)>);
 

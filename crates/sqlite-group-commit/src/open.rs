@@ -44,6 +44,9 @@ impl Database {
         schema: &impl Schema,
         start: impl FnOnce(Connection, Writer) -> Result<()>,
     ) -> Result<Self> {
+        if options.queue == 0 || options.readers == 0 {
+            return Err(Error::Failed("a database needs a queue and a reader".into()));
+        }
         let (dir, file) = (folder.dir(), folder.database());
         if options.create {
             folder.create()?;

@@ -1,6 +1,6 @@
 //! The schema of a database, which its application defines.
 
-use rusqlite::Connection;
+use rusqlite::{Connection, TransactionBehavior};
 
 use crate::{Error, Result};
 
@@ -59,7 +59,7 @@ pub trait Schema {
     /// Fails if the copy must not become a backup or be restored.
     fn verify(&self, conn: &Connection) -> Result<()>;
 
-    /// Fails if a restore must not replace the database `old`, which is intact, by the copy that was verified last.
+    /// Fails if a restore must not replace the database `old`, which may be damaged, by the copy that was verified last.
     ///
     /// # Errors
     ///
@@ -110,7 +110,7 @@ impl Schema for Steps {
     fn migrate(&self, conn: &mut Connection) -> Result<()> {
         let applied = self.applied(conn)?;
         for (number, sql) in self.0.iter().enumerate().skip(applied) {
-            let transaction = conn.transaction()?;
+            let transaction = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
             transaction.execute_batch(
                 "CREATE TABLE IF NOT EXISTS schema_steps (number INTEGER PRIMARY KEY, sql TEXT NOT NULL)",
             )?;

@@ -148,7 +148,7 @@ async fn failed_write_leaves_its_batch_alone() {
     assert!(matches!(db.add_row(Number(1)).await, Err(Error::NotQueued(_))));
 }
 
-/// Polls all at once, so that they are one batch.
+/// Queues all before it waits for the first.
 async fn futures<T>(all: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
     let mut all: Vec<_> = all.map(|future| (Box::pin(future), None)).collect();
     std::future::poll_fn(|context| {
@@ -191,7 +191,7 @@ async fn restore_brings_back_the_backup() {
 }
 
 #[tokio::test]
-async fn log_beside_another_copy_of_the_database_is_refused() {
+async fn older_copy_of_the_database_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("test.db");
     let db = open(folder.path());

@@ -7,7 +7,7 @@
 //!
 //! From its write to its commit, a transaction locks the rows it writes, and holds the lock that orders ids
 //! (`INSERT` of `pets/postgres.rs`, `PLACE` of `orders/postgres.rs`). Other processes wait for these locks. If the process
-//! hangs there, PostgreSQL ends its transaction (`Limits::settings`).
+//! hangs there, PostgreSQL ends its transaction (`idle_in_transaction_session_timeout`).
 //!
 //! A stored response must be durable before it is replayed. The transaction that stored it may have lost its wait for the
 //! standby, which leaves the row visible. Claiming a used key therefore locks its row. The lock is a change of its own,

@@ -21,7 +21,8 @@ pub trait Write: Send + Sized + 'static {
     /// Carries out the writes of a batch and returns their outcomes, in order.
     ///
     /// Best with one statement, so that no transaction is open between two round trips. If there are several, `run` begins
-    /// and commits a transaction, and rolls it back before it fails. No other statement runs on the connection meanwhile,
+    /// and commits a transaction, and rolls it back before it fails. It ignores no error of a statement, after which PostgreSQL
+    /// rolls back at `COMMIT` without an error. No other statement runs on the connection meanwhile,
     /// except the check of the server.
     ///
     /// # Errors

@@ -18,6 +18,9 @@ const BATCH_BYTES: usize = 1 << 20;
 /// Shortest wait for further writes. Below it, the timer's resolution would dominate.
 const MIN_WAIT: Duration = Duration::from_micros(500);
 
+/// Why a write was dropped before it was sent.
+const EXPIRED: &str = "the write did not begin in time";
+
 /// A queue of writes, and the task that commits them in batches: those that arrive during a commit form the next batch.
 ///
 /// Two queues do not wait for each other. Only [`WriteQueue::close`] waits for writes that nobody waits for.
@@ -145,7 +148,14 @@ async fn work<W: Write>(
     };
     writer.completed.drain(..).for_each(send);
     writer.commands.close();
-    if let Some(done) = done {
+    let mut stops: Vec<_> = done.into_iter().collect();
+    while let Ok(command) = writer.commands.try_recv() {
+        match command {
+            Command::Write(job) => send((job.reply, (Err(Error::Unavailable(CLOSED.into())), Instant::now()))),
+            Command::Stop(done) => stops.push(done),
+        }
+    }
+    for done in stops {
         let _ = done.send(());
     }
 }
@@ -189,7 +199,7 @@ impl<W: Write> Writer<W> {
                     self.writes.push(job.write);
                     self.replies.push(job.reply);
                 }
-                Command::Write(_) => {}
+                Command::Write(job) => send((job.reply, (Err(Error::Unavailable(EXPIRED.into())), Instant::now()))),
                 Command::Stop(done) => return Some(done),
             }
             if self.writes.len() >= W::BATCH || bytes >= BATCH_BYTES {

@@ -73,7 +73,7 @@ impl Connector {
         Self { url, application_name, session, check, notified, reopened, server, standbys, reading }
     }
 
-    pub const fn limits(&self) -> Limits {
+    pub fn limits(&self) -> Limits {
         self.url.limits()
     }
 
@@ -218,11 +218,12 @@ pub async fn connect(connector: &Connector) -> Result<Connection> {
     let connect = async || connector.connect().await;
     let (connection, _) = retry(connect).await?;
     let (second, _) = retry(connect).await?;
-    pooler::refuse_shared(&connection, &second).await?;
+    let limit = connector.limits().open();
+    timeout(limit, pooler::refuse_shared(&connection, &second)).await.map_err(|_| timed_out(limit))??;
     Ok(connection)
 }
 
-/// Retries `open` while the server is unavailable, for at most [`START_TIMEOUT`].
+/// Retries `open` while the server is unavailable. Attempts begin for [`START_TIMEOUT`].
 pub async fn retry<T>(open: impl AsyncFn() -> Result<T>) -> Result<T> {
     let deadline = Instant::now() + START_TIMEOUT;
     loop {

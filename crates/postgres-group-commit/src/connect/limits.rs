@@ -9,10 +9,13 @@ pub const DEFAULT_TIMEOUT: Duration = Duration::from_millis(1_800);
 #[derive(Clone, Copy, Debug)]
 pub struct Limits(pub Duration);
 
+/// Shortest timeout of an operation. Parts of a shorter one could be 0, which turns them off.
+const SHORTEST: Duration = Duration::from_millis(100);
+
 impl Limits {
     /// Timeout of an operation. It then fails as `Unavailable`.
-    pub const fn operation(self) -> Duration {
-        self.0
+    pub fn operation(self) -> Duration {
+        self.0.max(SHORTEST)
     }
 
     /// Part of an operation's timeout for a commit, including the confirmation of a synchronous standby. After that, the
@@ -55,7 +58,7 @@ impl Limits {
 
     /// By default, a part is 0.1 s.
     fn part(self, eighteenths: u32) -> Duration {
-        let milliseconds = self.0.as_millis() * u128::from(eighteenths) / 18;
+        let milliseconds = self.operation().as_millis() * u128::from(eighteenths) / 18;
         Duration::from_millis(u64::try_from(milliseconds).unwrap_or(u64::MAX))
     }
 }

@@ -60,7 +60,7 @@ impl DatabaseUrl {
         &self.hosts
     }
 
-    pub(super) const fn limits(&self) -> Limits {
+    pub(super) fn limits(&self) -> Limits {
         Limits(self.timeout)
     }
 

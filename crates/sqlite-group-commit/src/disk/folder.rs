@@ -27,7 +27,7 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Names a database. Reads and creates nothing.
+    /// Names a database, the only one in its folder. Some errors show `name` as that of the program. Reads and creates nothing.
     pub fn new(dir: impl Into<PathBuf>, name: &'static str) -> Self {
         Self { dir: dir.into(), name, own_files: &[], has_traces: |_| false }
     }

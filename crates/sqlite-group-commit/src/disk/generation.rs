@@ -6,7 +6,7 @@
 //! A *generation* is a state of the file, and the log that continues it. Its number, which is random, is in the file's header
 //! (`user_version`). When SQLite may restart the log, because the file has all of it, the writer first commits a new
 //! number and writes it back. The file therefore has the number only once it has the whole log before. The record in
-//! lock file has the number and the salt of the log (sqlite.org/walformat.html, section 1), so that the next start can
+//! the lock file has the number and the salt of the log (sqlite.org/walformat.html, section 1), so that the next start can
 //! tell whether file and log belong together.
 //!
 //! The log is never removed: see `connect`. Other programs, such as `sqlite3`, write it back and remove it with its index

@@ -11,12 +11,12 @@ use crate::{Error, Result};
 /// Scope of the rollback if a write fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Atomicity {
-    /// The write is a single statement, which SQLite undoes.
+    /// The write is a single statement, which SQLite undoes. The job must not fail after its statement has succeeded.
     Statement,
     /// The write has several statements, and a savepoint, which keeps a copy of every page it changes.
     Savepoint,
-    /// The write has several statements that fail only if the disk or the database does. The whole batch is undone. This
-    /// saves the savepoint, so the write may change any number of pages.
+    /// The write has several statements that fail only if the disk or the database does. The whole batch is undone, and all
+    /// its callers get the error. This saves the savepoint, so the write may change any number of pages.
     Batch,
 }
 

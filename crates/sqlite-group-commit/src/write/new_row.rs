@@ -11,7 +11,10 @@ use crate::history::Effect;
 /// Number of rows that one statement adds.
 pub const ROWS: usize = 8;
 
-/// A row that many tasks add. The writer adds [`ROWS`] of them with one statement.
+/// A row that many tasks add. The writer adds [`ROWS`] of them with one statement. If that is refused, it adds them one by one.
+///
+/// SQLite must choose the rowids, and the statements must have no conflict clause: the writer counts the rowids back from the
+/// last one.
 pub trait NewRow: Sized + Send + 'static {
     /// The statements that add the row.
     const INSERT: Insert;
@@ -30,7 +33,7 @@ pub trait NewRow: Sized + Send + 'static {
     /// Returns the result of the write. `rowid` is meaningless if the table has none.
     fn added(self, rowid: i64) -> Self::Added;
 
-    /// Adds the row alone, within another job.
+    /// Adds the row alone, within another job. One of your own must be a single statement.
     ///
     /// # Errors
     ///
