@@ -129,7 +129,12 @@ fn remove_oldest(schedule: &Schedule, just_made: &Path, now: Timestamp) -> io::R
     others.sort_by_key(|(_, file)| file.as_path() < just_made);
     match schedule.keep {
         Keep::Newest(number) => others.truncate((others.len() + 1).saturating_sub(number)),
-        Keep::For(age) => others.retain(|(at, _)| *at < now.minus(age)),
+        Keep::For(age) => {
+            // If the clock was set ahead, or backups failed for long, the age counts from the last one.
+            let last = others.iter().map(|(at, _)| *at).filter(|at| *at <= now).max();
+            let from = last.map_or(now, |last| now.min(last.plus(schedule.every * 10)));
+            others.retain(|(at, _)| *at < from.minus(age));
+        }
     }
     others.iter().map(|(_, file)| remove(file)).fold(Ok(()), io::Result::and)
 }
@@ -229,8 +234,11 @@ mod tests {
         assert_eq!(files(folder.path()), [1, 4, 5, 6].map(file));
         remove_oldest(&of(Keep::For(Duration::from_secs(2 * 86_400))), &file(6), now).unwrap_err();
         assert_eq!(files(folder.path()), [1, 5, 6].map(file));
-        remove_oldest(&of(Keep::For(Duration::from_secs(1))), &file(6), now).unwrap_err();
-        assert_eq!(files(folder.path()), [1, 6].map(file), "the one just made is kept");
+        let ahead = now.plus(Duration::from_secs(365 * 86_400));
+        remove_oldest(&of(Keep::For(Duration::from_secs(5 * 86_400))), &file(6), ahead).unwrap();
+        assert_eq!(files(folder.path()), [1, 5, 6].map(file), "the clock was set ahead");
+        remove_oldest(&of(Keep::For(Duration::ZERO)), &file(6), now).unwrap_err();
+        assert_eq!(files(folder.path()), [1, 5, 6].map(file), "the last ones are kept");
     }
 
     fn files(folder: &Path) -> Vec<PathBuf> {

@@ -224,10 +224,12 @@ fn tell(level: Level, text: &str) {
     }
 }
 
-/// Returns the actor of a command, for the audit: the user id of the process, and the user who called `sudo`.
+/// Returns the actor of a command, for the audit: the user id of the process, and who called `sudo`, as its variable says.
 fn actor() -> Actor {
     let sudo_user = std::env::var("SUDO_USER").ok().filter(|user| user.len() <= 64);
-    let sudo_user = sudo_user.filter(|user| !user.is_empty() && user.bytes().all(|byte| byte.is_ascii_graphic()));
+    let sudo_user = sudo_user.filter(|user| {
+        !user.is_empty() && user.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._@\\-".contains(&byte))
+    });
     let sudo = sudo_user.map_or_else(String::new, |user| format!(", sudo by {user}"));
     let user = format!("command line (uid {}{sudo})", rustix::process::getuid().as_raw());
     Actor { user: Some(user), ..Actor::command_line(Clock::System.now()) }
@@ -243,10 +245,18 @@ fn print_json(value: &impl serde::Serialize) -> Outcome {
 }
 
 fn print_to(out: &mut impl Write, text: &str) -> Outcome {
+    write_open(out, text).map(drop)
+}
+
+/// Prints like [`print`]. Returns false if the reader has closed the pipe, as in `petstore key list | head -1`.
+fn print_open(text: &str) -> Result<bool, Failure> {
+    write_open(&mut stdout()?, text)
+}
+
+fn write_open(out: &mut impl Write, text: &str) -> Result<bool, Failure> {
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        // The reader has closed the pipe, as in `petstore key list | head -1`.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        result => Ok(result?),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        result => Ok(result.map(|()| true)?),
     }
 }
 

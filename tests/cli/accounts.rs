@@ -149,7 +149,11 @@ fn export_has_what_the_store_knows_of_the_account_alone() {
         "INSERT INTO orders (account_id, pet_id, status, created_at, updated_at)
          SELECT CASE WHEN id > 102 THEN 2 ELSE 1 END, id, 0, 1, 1 FROM pets",
     );
+    folder.database().sql("UPDATE accounts SET role = 1 WHERE id = 2");
     let server = folder.serve("serve");
+    let approve =
+        Request::new(server.store(), "POST", "/v1/store/orders/1/approve").key(&ben).header("x-request-id", "bens");
+    assert_eq!(approve.send_blocking().status(), 200);
     for key in [&ada, &ben] {
         let send = Request::new(server.address("messages"), "POST", "/v1/messages").key(key);
         assert_eq!(send.json(r#"{"message":"Hello"}"#).send_blocking().status(), 202);
@@ -160,9 +164,13 @@ fn export_has_what_the_store_knows_of_the_account_alone() {
     assert_eq!(fields(&exported), ["account", "keys", "orders", "messages", "audit"]);
     assert_eq!(exported["account"]["email"], "ada@example.com");
     let count = |part: &str| exported[part].as_array().unwrap().len();
-    assert_eq!(["keys", "orders", "messages", "audit"].map(count), [1, 102, 1, 2]);
+    assert_eq!(["keys", "orders", "messages", "audit"].map(count), [1, 102, 1, 3]);
     let text = exported.to_string();
-    assert!(!text.contains("ben@example.com") && !text.contains(&ada["pet_live_".len()..40]), "{text}");
+    assert_eq!(exported["audit"][2]["actor"], "[hidden]");
+    assert!(
+        !text.contains("ben@example.com") && !text.contains("bens") && !text.contains(&ada["pet_live_".len()..40]),
+        "{text}"
+    );
     folder.fails("account export eve@example.com", "there is no account eve@example.com");
 }
 
@@ -186,13 +194,13 @@ fn orders_are_changed_each_on_its_own() {
     expect![[r#"
         exit 1
         order 1 is delivered
-        error: order 7 does not exist
+        error: order 7 not changed: it does not exist
         error: 1 of 2 orders not changed
     "#]]
     .assert_eq(&folder.run("orders deliver 1 7").shown());
     expect![[r#"
         exit 1
-        error: order 1 is delivered
+        error: order 1 not changed: it is delivered
         order 2 is cancelled
         error: 1 of 2 orders not changed
     "#]]

@@ -52,6 +52,7 @@ fn audit_is_filtered() {
         ("--action key.rotate", "3"),
         ("--action ke", ""),
         ("--account BEN@example.com", "5 4"),
+        ("--account ada@example.com", "6 3 2 1"),
         ("--subject (staff)", "6"),
         ("--until 1d", "2 1"),
         ("--until 1d --action account", "1"),

@@ -198,6 +198,7 @@ fn backup_to_stdout_is_verified_and_leaves_nothing() {
     drop(reader);
     let closed = folder.command("backup -").stdout(writer).output().unwrap();
     assert_eq!(closed.status.code(), Some(1), "a backup that nobody reads is no success: {closed:?}");
+    assert_eq!(folder.names("petstore-data"), before);
 }
 
 #[test]

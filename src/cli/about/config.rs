@@ -86,7 +86,7 @@ impl Check {
 
 /// Fails unless this process may write to the folder, or create it.
 fn check_folder(folder: &Path) -> Outcome {
-    let there = folder.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new(""));
+    let there = folder.ancestors().find(|folder| folder.symlink_metadata().is_ok()).unwrap_or(Path::new(""));
     // Not a folder without the dot.
     let access = accessat(CWD, there.join("."), Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS);
     access.map_err(|error| Failure(format!("cannot write backups to {}: {}", folder.display(), io::Error::from(error))))

@@ -29,7 +29,7 @@ pub struct Audit {
     /// No changes of this last time
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     until: Option<Duration>,
-    /// Only changes by this account, of it, or of its keys, orders and messages
+    /// Only changes by this account, of it, or of its keys and orders
     #[arg(long, value_name = "EMAIL", value_parser = Email::parse)]
     account: Option<Email>,
     /// Only this action, such as `key.revoke`, or these, such as `key`
@@ -58,8 +58,7 @@ impl Audit {
                 let (mut entries, more) = store.list_audit(&AuditQuery { page, since }).await?;
                 page.after = entries.last().map(|last| last.id);
                 entries.retain(|entry| until.is_none_or(|until| entry.at < until) && self.selects(entry));
-                printed.add(&entries)?;
-                if !more {
+                if !printed.add(&entries)? || !more {
                     return printed.end();
                 }
             }
@@ -79,13 +78,21 @@ impl Audit {
 
 /// Returns whether the account is the actor of a change, or named in its subject.
 pub fn is_about(entry: &AuditEntry, account: &Email) -> bool {
-    let mut names = entry.subject.split([' ', ':']).chain([&*entry.actor]);
-    names.any(|name| name.eq_ignore_ascii_case(account.as_str()))
+    is_named(&entry.actor, account) || named(&entry.subject).split(' ').any(|name| is_named(name, account))
+}
+
+pub fn is_named(name: &str, account: &Email) -> bool {
+    Email::parse(name).is_ok_and(|email| email == *account)
+}
+
+/// Returns the part of a subject before a text that a user has chosen, such as the name of a key.
+fn named(subject: &str) -> &str {
+    subject.split(": ").next().unwrap_or_default()
 }
 
 /// Returns whether a subject names a key by its id: "key 1 (…) of …: NAME", or "key 1 (…) to key 2 (…) of …".
 fn names_key(subject: &str, key: i64) -> bool {
-    let (keys, key) = (subject.split(": ").next().unwrap_or_default(), format!("key {key} ("));
+    let (keys, key) = (named(subject), format!("key {key} ("));
     keys.starts_with(&key) || keys.contains(&format!(" to {key}"))
 }
 

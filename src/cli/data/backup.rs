@@ -1,7 +1,7 @@
 //! `petstore backup` and `petstore restore`
 
 use std::fs::File;
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -15,6 +15,9 @@ use crate::cli::{Failure, Outcome, actor, not_opened, stdout, tell};
 use crate::config::{Common, ServiceSettings};
 use crate::store::sqlite::backup::{self, Target};
 
+/// Bytes that are written to stdout between two looks at signals.
+const CHUNK: u64 = 1 << 20;
+
 const POSTGRES: &str = "petstore backs up only the embedded database; for PostgreSQL, see docs/backup.md";
 
 /// Back up the embedded database to a file
@@ -26,7 +29,7 @@ const POSTGRES: &str = "petstore backs up only the embedded database; for Postgr
 #[command(after_long_help = "\
 Examples:
   petstore backup --data-dir /var/lib/petstore /var/backups/petstore.db
-  petstore backup --data-dir /var/lib/petstore - | ssh backups 'cat > petstore.db'")]
+  petstore backup --data-dir /var/lib/petstore - > /mnt/petstore.part && mv /mnt/petstore.part /mnt/petstore.db")]
 pub struct Backup {
     /// File to create, or - for stdout
     file: PathBuf,
@@ -55,8 +58,8 @@ impl Backup {
     pub fn run(self, common: &Common) -> Outcome {
         refuse_postgres(common)?;
         let Common { data_dir, deployment, .. } = common;
-        let stdout = if self.file == Path::new("-") { Some(to_stdout(data_dir)?) } else { None };
         interrupt::catch()?;
+        let stdout = if self.file == Path::new("-") { Some(to_stdout(data_dir)?) } else { None };
         let copy = stdout.as_ref().map(|(folder, _)| folder.path().join("copy"));
         let target = Target { file: copy.as_ref().unwrap_or(&self.file), replace: self.force };
         let (made, stopped) =
@@ -65,8 +68,14 @@ impl Backup {
             true => Failure(format!("interrupted: nothing was written to {}", self.file.display())),
             false => not_opened(common, error),
         })?;
-        if let Some((_, mut out)) = stdout {
-            io::copy(&mut File::open(target.file)?, &mut out)?;
+        if let Some((folder, mut out)) = stdout {
+            let mut copy = File::open(target.file)?;
+            folder.close()?;
+            while io::copy(&mut (&mut copy).take(CHUNK), &mut out)? > 0 {
+                if interrupt::is_received() {
+                    return Err(Failure("interrupted: the backup is not complete".into()));
+                }
+            }
         }
         tell(Level::INFO, &format!("backed up {} to {}", HumanBytes(made.bytes), self.file.display()));
         Ok(())

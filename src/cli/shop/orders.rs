@@ -105,8 +105,7 @@ impl List {
                 let mut names: HashMap<_, _> = names.into_iter().map(|names| (names.order, names.customer)).collect();
                 let rows: Vec<_> =
                     page.iter().map(|order| (*order, names.remove(&order.id).unwrap_or_default())).collect();
-                printed.add(&rows)?;
-                if !may_follow || left == 0 {
+                if !printed.add(&rows)? || !may_follow || left == 0 {
                     return printed.end();
                 }
             }
@@ -125,14 +124,16 @@ impl Ids {
                 let by = OrderClerk::Staff(AccountId(0), Box::new(actor));
                 let change = OrderTransition { by, order: *order, transition, now };
                 let why = match store.transition_order(change, None).await? {
-                    Written::Refused(TransitionError::NotFound) => "does not exist".to_owned(),
-                    Written::Refused(TransitionError::WrongStatus { status, .. }) => format!("is {}", status.as_str()),
+                    Written::Refused(TransitionError::NotFound) => "it does not exist".to_owned(),
+                    Written::Refused(TransitionError::WrongStatus { status, .. }) => {
+                        format!("it is {}", status.as_str())
+                    }
                     _ => {
                         tell(Level::INFO, &format!("order {order} is {}", transition.rule().1.as_str()));
                         continue;
                     }
                 };
-                tell(Level::ERROR, &format!("order {order} {why}"));
+                tell(Level::ERROR, &format!("order {order} not changed: {why}"));
                 unchanged += 1;
             }
             match unchanged {

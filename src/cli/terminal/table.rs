@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::cli::{Outcome, print};
+use crate::cli::{Failure, Outcome, print, print_open};
 
 /// A record of a list.
 pub trait Listed {
@@ -32,13 +32,16 @@ impl PrintedList {
         Self { as_json, has_begun: false, widths: Vec::new() }
     }
 
-    pub fn add<T: Listed>(&mut self, records: &[T]) -> Outcome {
+    /// Returns false if the reader has closed the pipe.
+    pub fn add<T: Listed>(&mut self, records: &[T]) -> Result<bool, Failure> {
         let has_begun = self.has_begun;
         if self.as_json {
             let page = serde_json::to_string_pretty(&records.iter().map(T::json).collect::<Vec<_>>())?;
-            let Some(objects) = page.strip_prefix('[').and_then(|rest| rest.strip_suffix("\n]")) else { return Ok(()) };
+            let Some(objects) = page.strip_prefix('[').and_then(|rest| rest.strip_suffix("\n]")) else {
+                return Ok(true);
+            };
             self.has_begun = true;
-            return print(&format!("{}{objects}", if has_begun { "," } else { "[" }));
+            return print_open(&format!("{}{objects}", if has_begun { "," } else { "[" }));
         }
         self.has_begun = true;
         let head = (!has_begun).then(|| T::HEAD.iter().map(|&head| head.to_owned()).collect());
@@ -51,7 +54,7 @@ impl PrintedList {
             let cells: Vec<_> = row.iter().zip(&self.widths).map(|(cell, width)| format!("{cell:width$}")).collect();
             format!("{}\n", cells.join("  ").trim_end())
         });
-        print(&lines.collect::<String>())
+        print_open(&lines.collect::<String>())
     }
 
     pub fn end(self) -> Outcome {
