@@ -248,7 +248,7 @@ fn print_to(out: &mut impl Write, text: &str) -> Outcome {
     write_open(out, text).map(drop)
 }
 
-/// Prints like [`print`]. Returns false if the reader has closed the pipe, as in `petstore key list | head -1`.
+/// Prints like `print`. Returns false if the reader has closed the pipe, as in `petstore key list | head -1`.
 fn print_open(text: &str) -> Result<bool, Failure> {
     write_open(&mut stdout()?, text)
 }

@@ -5,7 +5,7 @@
 mod guest_book;
 
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -113,7 +113,10 @@ fn write_until_killed(folder: &Path) -> ! {
                     _ => db.submit(Atomicity::Savepoint, Effect::Any, write).await,
                 }
                 .unwrap();
-                println!("acknowledged {number}");
+                // A child that nobody reads any longer ends.
+                if writeln!(std::io::stdout(), "acknowledged {number}").is_err() {
+                    std::process::exit(1);
+                }
             }
         });
     }
