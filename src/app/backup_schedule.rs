@@ -132,7 +132,7 @@ fn remove_oldest(schedule: &Schedule, just_made: &Path, now: Timestamp) -> io::R
         Keep::For(age) => {
             // If the clock was set ahead, or backups failed for long, the age counts from the last one.
             let last = others.iter().map(|(at, _)| *at).filter(|at| *at <= now).max();
-            let from = last.map_or(now, |last| now.min(last.plus(schedule.every * 10)));
+            let from = last.map_or(now, |last| now.min(last.plus(schedule.every * 2)));
             others.retain(|(at, _)| *at < from.minus(age));
         }
     }
@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn backup_that_cannot_be_removed_keeps_no_others() {
         let folder = tempfile::tempdir().unwrap();
-        let of = |keep| Schedule { every: Duration::from_secs(1), keep, folder: folder.path().to_owned() };
+        let of = |keep| Schedule { every: Duration::from_secs(86_400), keep, folder: folder.path().to_owned() };
         let file = |day| folder.path().join(format!("petstore-202001{day:02}T000000Z.db"));
         fs::create_dir(file(1)).unwrap();
         (2..=6).for_each(|day| fs::write(file(day), "good").unwrap());
@@ -235,10 +235,10 @@ mod tests {
         remove_oldest(&of(Keep::For(Duration::from_secs(2 * 86_400))), &file(6), now).unwrap_err();
         assert_eq!(files(folder.path()), [1, 5, 6].map(file));
         let ahead = now.plus(Duration::from_secs(365 * 86_400));
-        remove_oldest(&of(Keep::For(Duration::from_secs(5 * 86_400))), &file(6), ahead).unwrap();
+        remove_oldest(&of(Keep::For(Duration::from_secs(5 * 86_400))), &file(6), ahead).unwrap_err();
         assert_eq!(files(folder.path()), [1, 5, 6].map(file), "the clock was set ahead");
         remove_oldest(&of(Keep::For(Duration::ZERO)), &file(6), now).unwrap_err();
-        assert_eq!(files(folder.path()), [1, 5, 6].map(file), "the last ones are kept");
+        assert_eq!(files(folder.path()), [1, 6].map(file), "the one just made is kept");
     }
 
     fn files(folder: &Path) -> Vec<PathBuf> {

@@ -71,7 +71,7 @@ const LIMITS: &str = r#"
     remembered addresses, accounts and sessions | 20,000 | console/session/throttle.rs | REMEMBERED: usize = 20_000;
     new keys of an account in the console | 60, then one every 10 s → 429 |
         console/session/throttle.rs | NEW_KEYS: TokenBucket = TokenBucket { capacity: 60, refill: 10_000 };
-    wait of a hash, as the last hashes took; hashes that wait or run | 10 s; 256 → 503 | console/session/password_hasher.rs | LONGEST_WAIT: Duration = Duration::from_secs(10);
+    hashes that wait or run | 32; as many as end in 10 s; 256 → 503 | console/session/password_hasher.rs | LONGEST_WAIT: Duration = Duration::from_secs(10);
     requests to a web server at once | 16 | relay/relaying/turn.rs | AT_ONCE: usize = 16;
     requests with messages of one account at once, while others have messages | 8; 1 after a failure |
         relay/relaying/turn.rs | AT_ONCE_OF_ACCOUNT: usize = AT_ONCE / 2;
