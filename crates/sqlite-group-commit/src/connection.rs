@@ -7,8 +7,11 @@ use rusqlite::{Connection, OpenFlags};
 
 use crate::Result;
 
-/// Opens a file. An absolute path is never a URI, which some builds of SQLite accept in place of a path.
+/// Opens a file. Without the flag for URIs, some builds of SQLite accept them, too, but an absolute path is never one.
 pub fn open_file(file: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
+    if flags.contains(OpenFlags::SQLITE_OPEN_URI) {
+        return Connection::open_with_flags(file, flags);
+    }
     Connection::open_with_flags(absolute(file).as_deref().unwrap_or(file), flags)
 }
 
