@@ -9,6 +9,7 @@ pub struct PageLimit(u8);
 impl PageLimit {
     pub const MAX: u8 = 100;
     pub const ONE: Self = Self(1);
+    pub const LONGEST: Self = Self(Self::MAX);
 
     pub fn new(limit: i64) -> Result<Self, Invalid> {
         match u8::try_from(limit) {

@@ -6,11 +6,12 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use crate::cli::terminal::table::{Listed, PrintedList, or_dash, strip_bidi};
-use crate::cli::{Create, Outcome, with_store};
+use crate::cli::{Create, Failure, Outcome, with_store};
 use crate::config::Common;
 use crate::domain::time::duration;
-use crate::domain::{AuditEntry, AuditQuery, Direction, Email, PageLimit, PageQuery};
+use crate::domain::{AuditEntry, AuditQuery, Direction, Email, PageLimit, PageQuery, Timestamp};
 use crate::runtime::clock::Clock;
+use crate::store::Store;
 
 /// List the changes of accounts, keys and orders, newest first
 ///
@@ -49,19 +50,15 @@ pub struct Audit {
 impl Audit {
     pub fn run(self, common: &Common) -> Outcome {
         with_store(common, Create::Never, async |store| {
-            let limit = PageLimit::new(PageLimit::MAX.into())?;
-            let mut page = PageQuery { limit, status: None, after: None, direction: Direction::Descending };
             let now = Clock::System.now();
             let (since, until) = (now.minus(self.since), self.until.map(|until| now.minus(until)));
             let mut printed = PrintedList::new(self.json);
-            loop {
-                let (mut entries, more) = store.list_audit(&AuditQuery { page, since }).await?;
-                page.after = entries.last().map(|last| last.id);
+            let add = |mut entries: Vec<AuditEntry>| {
                 entries.retain(|entry| until.is_none_or(|until| entry.at < until) && self.selects(entry));
-                if !printed.add(&entries)? || !more {
-                    return printed.end();
-                }
-            }
+                printed.add(&entries)
+            };
+            pages(&store, since, Direction::Descending, add).await?;
+            printed.end()
         })
     }
 
@@ -73,6 +70,23 @@ impl Audit {
             && self.action.as_ref().is_none_or(is_action)
             && self.key.is_none_or(|key| names_key(&entry.subject, key))
             && self.subject.as_ref().is_none_or(|text| entry.subject.contains(text))
+    }
+}
+
+/// Passes the rows since a time to `each`, page by page, until it returns false.
+pub async fn pages(
+    store: &Store,
+    since: Timestamp,
+    direction: Direction,
+    mut each: impl FnMut(Vec<AuditEntry>) -> Result<bool, Failure>,
+) -> Outcome {
+    let mut page = PageQuery { limit: PageLimit::LONGEST, status: None, after: None, direction };
+    loop {
+        let (entries, more) = store.list_audit(&AuditQuery { page, since }).await?;
+        page.after = entries.last().map(|last| last.id);
+        if !each(entries)? || !more {
+            return Ok(());
+        }
     }
 }
 

@@ -5,14 +5,17 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::cli::accounts::audit::{is_about, is_named};
+use crate::cli::accounts::audit::{is_about, is_named, pages};
 use crate::cli::data::database::find_account;
 use crate::cli::terminal::table::{Listed, PrintedList};
 use crate::cli::{Create, Failure, Outcome, print, with_store};
 use crate::config::Common;
+use crate::domain::api_key::KeyQuery;
 use crate::domain::{
-    AuditEntry, AuditQuery, Direction, Email, MessageQuery, MessageRecord, OrderQuery, PageLimit, PageQuery, Timestamp,
+    Account, AuditEntry, Direction, Email, MessageQuery, MessageRecord, OrderQuery, PageLimit, PageQuery,
 };
+use crate::runtime::clock::Clock;
+use crate::store::Store;
 
 /// Number of messages that are printed together.
 const MESSAGES: usize = 100;
@@ -22,8 +25,9 @@ const A_MINUTE: Duration = Duration::from_mins(1);
 
 /// Print what the store knows of an account, as JSON
 ///
-/// The account, its keys, orders and messages, and the rows of the audit that name it, without other people. Without secrets: of
-/// a password, a key, a session and an `Idempotency-Key`, the store has only a digest. Only after exit status 0, it is complete.
+/// The account, its keys, orders and messages, and the rows of the audit that name it, without the addresses of others. Of
+/// passwords, keys, sessions and `Idempotency-Key`s, the store has only digests, which are not printed. If the exit status is
+/// not 0, the output is not complete.
 #[derive(Args, Debug)]
 pub struct ExportAccount {
     /// E-mail address of the account
@@ -31,7 +35,76 @@ pub struct ExportAccount {
     email: Email,
 }
 
-/// Replaces the addresses of other accounts, and what is known of their requests.
+impl ExportAccount {
+    pub fn run(self, common: &Common) -> Outcome {
+        with_store(common, Create::Never, async |store| {
+            let account = find_account(&store, &self.email).await?;
+            print(&format!("{{\n\"account\": {:#}", account.json()))?;
+            print_keys(&store, &account).await?;
+            print_orders(&store, &account).await?;
+            print_messages(&store, &account).await?;
+            print_audit(&store, &account).await?;
+            print("}\n")
+        })
+    }
+}
+
+async fn print_keys(store: &Store, account: &Account) -> Outcome {
+    let (mut list, now, mut after) = (Part::begin("keys")?, Clock::System.now(), None);
+    loop {
+        let page = PageQuery { limit: PageLimit::LONGEST, status: None, after, direction: Direction::Ascending };
+        let (keys, more) = store.list_keys_of(account.id, &KeyQuery { page, now }).await?;
+        after = keys.last().map(|last| last.id.0);
+        list.add(&keys)?;
+        if !more {
+            return list.end();
+        }
+    }
+}
+
+async fn print_orders(store: &Store, account: &Account) -> Outcome {
+    let (mut list, mut after) = (Part::begin("orders")?, None);
+    loop {
+        let query = OrderQuery { limit: PageLimit::LONGEST, status: None, after, direction: Direction::Ascending };
+        let mut orders = Vec::new();
+        let keep = &mut |order| orders.push((order, account.email.as_str().to_owned()));
+        let more = store.list_orders(Some(account.id), &query, keep).await?;
+        after = orders.last().map(|(last, _)| last.id);
+        list.add(&orders)?;
+        if !more {
+            return list.end();
+        }
+    }
+}
+
+async fn print_messages(store: &Store, account: &Account) -> Outcome {
+    let (mut list, mut messages) = (Part::begin("messages")?, Vec::new());
+    let mut keep = |message: MessageRecord| {
+        messages.push(message);
+        if messages.len() < MESSAGES {
+            return Ok(());
+        }
+        list.add(&std::mem::take(&mut messages)).map_err(|Failure(why)| io::Error::other(why))
+    };
+    let query = MessageQuery { account: Some(account.id), state: None, newest: None };
+    store.export_messages(&query, &mut keep).await?;
+    list.add(&messages)?;
+    list.end()
+}
+
+async fn print_audit(store: &Store, account: &Account) -> Outcome {
+    // Earlier rows are of a deleted account with this address.
+    let (mut list, since) = (Part::begin("audit")?, account.created_at.minus(A_MINUTE));
+    let add = |mut entries: Vec<AuditEntry>| {
+        entries.retain(|entry| is_about(entry, &account.email));
+        entries.iter_mut().for_each(|entry| hide_others(entry, &account.email));
+        list.add(&entries).map(|()| true)
+    };
+    pages(store, since, Direction::Ascending, add).await?;
+    list.end()
+}
+
+/// Replaces the addresses of other accounts, and removes what is known of their requests.
 fn hide_others(entry: &mut AuditEntry, account: &Email) {
     let others = |text: &str| {
         let is_other = |word: &&str| word.contains('@') && !is_named(word.trim_end_matches(':'), account);
@@ -44,61 +117,20 @@ fn hide_others(entry: &mut AuditEntry, account: &Email) {
     }
 }
 
-impl ExportAccount {
-    pub fn run(self, common: &Common) -> Outcome {
-        with_store(common, Create::Never, async |store| {
-            let account = find_account(&store, &self.email).await?;
-            print(&format!("{{\n\"account\": {:#},\n\"keys\": ", account.json()))?;
-            let mut keys = store.list_keys().await?;
-            keys.retain(|key| key.account.as_str() == account.email.as_str());
-            let mut list = PrintedList::new(true);
-            list.add(&keys)?;
-            list.end()?;
+/// A named list of the export. Fails if its reader has closed the pipe, because half an export is no success.
+struct Part(PrintedList);
 
-            print(",\n\"orders\": ")?;
-            let (limit, mut list, mut after) = (PageLimit::new(PageLimit::MAX.into())?, PrintedList::new(true), None);
-            loop {
-                let query = OrderQuery { limit, status: None, after, direction: Direction::Ascending };
-                let mut page = Vec::new();
-                let keep = &mut |order| page.push((order, account.email.as_str().to_owned()));
-                let more = store.list_orders(Some(account.id), &query, keep).await?;
-                after = page.last().map(|(order, _)| order.id);
-                list.add(&page)?;
-                if !more {
-                    break list.end()?;
-                }
-            }
+impl Part {
+    fn begin(name: &str) -> Result<Self, Failure> {
+        print(&format!(",\n\"{name}\": ")).map(|()| Self(PrintedList::new(true)))
+    }
 
-            print(",\n\"messages\": ")?;
-            let (mut list, mut page) = (PrintedList::new(true), Vec::new());
-            let mut keep = |message: MessageRecord| {
-                page.push(message);
-                if page.len() < MESSAGES {
-                    return Ok(());
-                }
-                list.add(&std::mem::take(&mut page)).map(drop).map_err(|Failure(why)| io::Error::other(why))
-            };
-            let query = MessageQuery { account: Some(account.id), state: None, newest: None };
-            store.export_messages(&query, &mut keep).await?;
-            list.add(&page)?;
-            list.end()?;
+    fn add<T: Listed>(&mut self, records: &[T]) -> Outcome {
+        let closed = || Failure("the reader closed the pipe before the end".into());
+        self.0.add(records)?.then_some(()).ok_or_else(closed)
+    }
 
-            print(",\n\"audit\": ")?;
-            let (mut list, since) = (PrintedList::new(true), Timestamp::from_milliseconds(0));
-            let created = account.created_at.minus(A_MINUTE);
-            let mut page = PageQuery { limit, status: None, after: None, direction: Direction::Ascending };
-            loop {
-                let (mut entries, more) = store.list_audit(&AuditQuery { page, since }).await?;
-                page.after = entries.last().map(|last| last.id);
-                // Earlier ones are of a deleted account with this address.
-                entries.retain(|entry| entry.at >= created && is_about(entry, &account.email));
-                entries.iter_mut().for_each(|entry| hide_others(entry, &account.email));
-                list.add(&entries)?;
-                if !more {
-                    break list.end()?;
-                }
-            }
-            print("}\n")
-        })
+    fn end(self) -> Outcome {
+        self.0.end()
     }
 }

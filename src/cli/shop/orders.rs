@@ -20,7 +20,7 @@ use crate::domain::{
 use crate::runtime::clock::Clock;
 use crate::store::Outcome as Written;
 
-/// The order of ids is that of the times of creation, as far as the clocks of several processes differ by less.
+/// Orders are created in the order of their ids, by clocks that differ by less than this.
 const CLOCK_DIFFERENCE: Duration = Duration::from_secs(60 * 60);
 
 #[derive(Subcommand, Debug)]
