@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
 use parking_lot::Mutex;
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::api::{Cause, PasswordCounters};
 use crate::console::error::PageError;
@@ -34,16 +34,13 @@ const NICE: i32 = 10;
 /// Maximum number of threads: more than a hundred sign-ins per second, in 76 MiB.
 const MAX_THREADS: usize = 4;
 
-/// A place in the queue, which is free once its last clone is dropped.
-type Place = Arc<Arc<()>>;
-
 type Work = Box<dyn FnOnce(&mut HashingMemory) + Send>;
 
 /// Threads that hash: one for every second core, so that the API keeps the others. Each reuses its memory.
 #[derive(Debug)]
 pub struct PasswordHasher {
-    /// One for each hash that waits or runs.
-    places: Arc<()>,
+    /// Those that no hash waits or runs in.
+    places: Arc<Semaphore>,
     /// Microseconds that a hash takes, averaged over the last ones.
     took: Arc<AtomicU64>,
     threads: usize,
@@ -55,7 +52,7 @@ pub struct PasswordHasher {
 #[derive(Debug)]
 pub struct QueuePlace<'p> {
     hasher: &'p PasswordHasher,
-    place: Place,
+    permit: Arc<OwnedSemaphorePermit>,
 }
 
 /// The queue is full, for this time at least.
@@ -64,13 +61,12 @@ pub struct Busy(Duration);
 
 impl From<Busy> for PageError {
     fn from(Busy(wait): Busy) -> Self {
-        let seconds = wait.as_secs() + 1;
         Self {
             status: StatusCode::SERVICE_UNAVAILABLE,
             title: "Busy",
-            message: format!("Too many people are signing in at the same time. Try again in {seconds} seconds.").into(),
+            message: "Too many people are signing in at the same time. Try again in a moment.".into(),
             cause: Some(Cause("the password queue is full".to_owned())),
-            retry_after: Some(Duration::from_secs(seconds)),
+            retry_after: Some(Duration::from_secs(wait.as_secs() + 1)),
         }
     }
 }
@@ -86,23 +82,26 @@ impl PasswordHasher {
             let started = thread::Builder::new().name("password".into()).spawn(move || hash_all(&work, &took));
             started.expect("a process that begins can start a thread");
         }
-        Self { places: Arc::default(), took, threads, queue, counters }
+        Self { places: Arc::new(Semaphore::new(MOST)), took, threads, queue, counters }
     }
 
     /// Takes a place in the queue. Callers take it before anything else, so that rejected attempts cost nothing.
     pub fn place(&self) -> Result<QueuePlace<'_>, Busy> {
         let waiting = self.waiting();
         let wait = Duration::from_micros(self.took.load(Ordering::Relaxed) * waiting as u64 / self.threads as u64);
-        if waiting >= MOST || waiting >= ALWAYS && wait > LONGEST_WAIT {
-            self.counters.refused.increment();
-            return Err(Busy(wait.saturating_sub(LONGEST_WAIT)));
+        let has_room = waiting < ALWAYS || wait <= LONGEST_WAIT;
+        match Arc::clone(&self.places).try_acquire_owned() {
+            Ok(permit) if has_room => Ok(QueuePlace { hasher: self, permit: Arc::new(permit) }),
+            _ => {
+                self.counters.refused.increment();
+                Err(Busy(wait.saturating_sub(LONGEST_WAIT)))
+            }
         }
-        Ok(QueuePlace { hasher: self, place: Arc::new(Arc::clone(&self.places)) })
     }
 
     /// Returns the number of hashes that wait or run.
     fn waiting(&self) -> usize {
-        Arc::strong_count(&self.places) - 1
+        MOST - self.places.available_permits()
     }
 }
 
@@ -133,7 +132,7 @@ impl QueuePlace<'_> {
     async fn run<T: Send + 'static>(&self, work: impl FnOnce(&mut HashingMemory) -> T + Send + 'static) -> T {
         self.hasher.counters.hashed.increment();
         // The place moves into the work: if the client goes away, the hash continues and keeps its place.
-        let (place, (answer, hashed)) = (Arc::clone(&self.place), oneshot::channel());
+        let (place, (answer, hashed)) = (Arc::clone(&self.permit), oneshot::channel());
         let work: Work = Box::new(move |memory| {
             let result = work(memory);
             drop(place);
@@ -217,13 +216,9 @@ mod tests {
         let hashing = async { hasher.place().unwrap().run(move |_| wait.recv().unwrap()).await };
         assert!(tokio::time::timeout(std::time::Duration::from_millis(50), hashing).await.is_err());
 
-        assert!(hasher.waiting() > 0, "it still runs");
+        assert_eq!(hasher.waiting(), 1, "it still runs");
         release.send(()).unwrap();
-        let ended = async {
-            while hasher.waiting() > 0 {
-                tokio::task::yield_now().await;
-            }
-        };
-        tokio::time::timeout(std::time::Duration::from_secs(60), ended).await.unwrap();
+        let all = hasher.places.acquire_many(MOST as u32);
+        drop(tokio::time::timeout(std::time::Duration::from_secs(60), all).await.unwrap());
     }
 }
