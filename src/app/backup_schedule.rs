@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn backup_that_cannot_be_removed_keeps_no_others() {
+    fn old_backups_are_removed_even_if_one_cannot_be() {
         let folder = tempfile::tempdir().unwrap();
         let of = |keep| Schedule { every: Duration::from_secs(86_400), keep, folder: folder.path().to_owned() };
         let file = |day| folder.path().join(format!("petstore-202001{day:02}T000000Z.db"));

@@ -22,7 +22,7 @@ use super::readers::Readers;
 use super::single::SingleWrites;
 use super::supervisor::Supervisor;
 
-/// A database on a PostgreSQL server, or on one of several of which one accepts writes.
+/// A database on a PostgreSQL server, or on several, one of which accepts writes.
 ///
 /// All connections lead to the same server. If it is lost, they are replaced, and lead to the next server that accepts writes.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ struct Opened {
     connection: Arc<Supervisor>,
 }
 
-/// What runs on a connection, from the lightest on.
+/// The statements of a connection. The check of the cluster uses the first kind that is up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Load {
     Single,
@@ -55,8 +55,8 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// Fails with [`Error::Unavailable`] if no server accepts writes, for which attempts begin for 5 s, and with [`Error::Failed`] if the server
-    /// rejects the credentials, its certificate is not trusted, or a pooler shares connections between clients.
+    /// Attempts begin for 5 s. Fails with [`Error::Unavailable`] if no server accepts writes, and with [`Error::Failed`] if the
+    /// server rejects the credentials, its certificate is not trusted, or a pooler shares connections between clients.
     pub async fn connect(options: &Options) -> Result<(Self, Connection)> {
         let connector = Connector::new(options);
         let connection = connector::connect(&connector).await?;

@@ -28,8 +28,8 @@ pub enum Error {
     Failed(String),
 }
 
-/// Error of [`DatabaseUrl::parse`](crate::DatabaseUrl::parse). Its text continues a sentence that begins with what the URL is, such as "the URL". It
-/// quotes no part of the URL.
+/// Error of [`DatabaseUrl::parse`](crate::DatabaseUrl::parse). Its text continues a sentence that begins with what the URL is,
+/// such as "the URL". It quotes no part of the URL.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct InvalidUrl(pub(super) String);

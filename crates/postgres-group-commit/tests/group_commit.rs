@@ -125,7 +125,7 @@ async fn waiting_writes_are_one_batch_and_waiting_reads_one_query() {
 }
 
 #[tokio::test]
-async fn full_queue_rejects_writes_and_a_closing_one_commits_those_that_wait() {
+async fn full_queue_rejects_writes_and_commits_the_rest_when_closed() {
     let options = Options { queue: 2, ..options(&postgres::database()) };
     let (cluster, counts) = (connect(&options).await, Arc::<Counts>::default());
     let guests = cluster.write_queue::<Guest>("guests", Arc::clone(&counts) as _).await.unwrap();

@@ -240,8 +240,8 @@ fn open_unpublished(file: &Path) -> Result<Connection> {
     Ok(conn)
 }
 
-/// Copies what `source` sees now into an empty file, and checks that the copy is intact and `schema` accepts it. Calls `proceed` from
-/// time to time with the bytes copied and their total, and stops if that fails.
+/// Copies what `source` sees now into an empty file, and checks that the copy is intact and `schema` accepts it. Calls
+/// `proceed` from time to time with the bytes copied and their total, and stops if that fails.
 fn checked_copy(
     source: &Connection,
     to: &Path,

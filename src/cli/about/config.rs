@@ -35,7 +35,8 @@ pub struct Show {
 
 /// Check settings, certificates, addresses and the database, and change nothing
 ///
-/// Exits with 1 if `petstore serve` would fail, or could not write its backups. An address in use is only a warning, because the service may be running.
+/// Exits with 1 if `petstore serve` would fail, or could not write its backups. An address in use is only a warning, because
+/// the service may be running.
 #[derive(Args, Debug)]
 pub struct Check {
     #[command(flatten)]
