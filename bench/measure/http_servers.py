@@ -2,7 +2,6 @@
 
 import contextlib
 import http.client
-import json
 import os
 import re
 import resource
@@ -13,11 +12,12 @@ import threading
 import time
 from pathlib import Path
 
-from . import LOAD_CORE, ROOT, SERVER_CORE, Failed, install, machine, plots
+from . import LOAD_CORE, ROOT, SERVER_CORE, Failed, crate, install, machine, plots
 
+CRATE = "bounded-http"
 SERVERS = ("bounded-http", "axum", "hyper-util", "actix-web")
 NAMES = {"axum": "axum::serve", "hyper-util": "hyper-util `auto`"}
-CRATE = ROOT / "crates/bounded-http"
+COLOURS = dict(zip(SERVERS, "adfe"))
 ROUNDS, SECONDS = 5, 3
 CLIENTS = 64
 # Sockets of bad clients, and the interval of a slow one's bytes.
@@ -32,15 +32,16 @@ KINDS = {
 }
 
 
-def compare(quick):
+def compare(options):
     """Measures everything, and writes it to the page of the crate."""
+    found = crate.begin()
     install.tools(["cargo", "wrk", "taskset"])
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     program = install.build("http-servers", "--manifest-path", "bench/http/Cargo.toml")
     # Keeps this process off the server's core.
     os.sched_setaffinity(0, {LOAD_CORE})
-    rounds = 2 if quick else ROUNDS
+    rounds = 2 if options.quick else ROUNDS
     cpu = {server: [] for server in SERVERS}
     for number in range(1, rounds + 1):
         install.say(f"round {number} of {rounds} (CPU µs per request)")
@@ -53,13 +54,13 @@ def compare(quick):
     for kind, (_, stay) in KINDS.items():
         for server in SERVERS:
             with running(program, server) as (process, address):
-                bad.setdefault(kind, {})[server] = beside_bad_clients(process, address, kind, 5 if quick else stay)
+                bad.setdefault(kind, {})[server] = beside_bad_clients(process, address, kind, 5 if options.quick else stay)
             install.say(f"  {kind:11}{server:14}{bad[kind][server]}")
-    found = {"date": machine.today(), "machine": machine.described(ROOT / "target"), "versions": versions()}
+    found |= {"machine": machine.described(ROOT / "target")}
+    found["versions"] = crate.versions("bench/http", [*SERVERS, "hyper"])
     found |= {"rounds": rounds, "cpu_us": cpu, "bad_clients": BAD, "bad": bad}
-    if not quick:
-        (CRATE / "comparison.json").write_text(json.dumps(found, indent=1) + "\n")
-        write(found)
+    if not options.quick:
+        crate.write(CRATE, found, table(found), plot(found))
 
 
 @contextlib.contextmanager
@@ -178,19 +179,9 @@ def is_open(client):
     return state == 1  # TCP_ESTABLISHED
 
 
-def versions():
-    command = ["cargo", "tree", "--manifest-path", ROOT / "bench/http/Cargo.toml", "--depth", "1", "--prefix", "none"]
-    output = subprocess.run([*command, "--format", "{p}"], check=True, capture_output=True, text=True).stdout
-    found = dict(line.split(" ")[:2] for line in output.splitlines())
-    return {name: found[name].removeprefix("v") for name in (*SERVERS, "hyper")}
-
-
-def write(found):
-    """Writes the table and the plot."""
-    middle = {server: statistics.median(found["cpu_us"][server]) for server in SERVERS}
-    head = "| | " + " | ".join(NAMES.get(server, server) for server in SERVERS) + " |"
-    rows = [head, "| --- |" + " --- |" * len(SERVERS)]
-    rows.append(row("CPU per request, µs", (f"{middle[server]:.1f}" for server in SERVERS)))
+def table(found):
+    middle = medians(found)
+    rows = [["CPU per request, µs", *(f"{middle[server]:.1f}" for server in SERVERS)]]
     for kind, (what, stay) in KINDS.items():
         bad = found["bad"][kind]
         for field, name, text in (
@@ -199,15 +190,15 @@ def write(found):
             ("left", f"still connected after {stay} s", lambda it: f"{it['left']:,}"),
         ):
             title = f"{found['bad_clients']:,} clients {what}: {name}" if field == "p99_ms" else name
-            rows.append(row(title, (text(bad[server]) for server in SERVERS)))
-    page = CRATE / "README.md"
-    begin, end = "<!-- comparison -->\n", "<!-- end of the comparison -->"
-    before, _, rest = page.read_text().partition(begin)
-    page.write_text(before + begin + "\n".join(rows) + "\n" + end + rest.partition(end)[2])
+            rows.append([title, *(text(bad[server]) for server in SERVERS)])
+    return [["", *(NAMES.get(server, server) for server in SERVERS)], *rows]
+
+
+def plot(found):
     title = "Server CPU per request of 5 bytes, 64 connections, in µs"
-    picture = plots.bars(title, {"GET /hello": {server: [middle[server]] for server in SERVERS}}, SERVERS, from_zero=True)
-    (CRATE / "comparison.svg").write_text(picture)
+    row = {server: [middle] for server, middle in medians(found).items()}
+    return plots.bars(title, {"GET /hello": row}, SERVERS, from_zero=True, colours=COLOURS)
 
 
-def row(title, cells):
-    return f"| {title} | " + " | ".join(cells) + " |"
+def medians(found):
+    return {server: statistics.median(found["cpu_us"][server]) for server in SERVERS}

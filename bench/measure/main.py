@@ -28,6 +28,8 @@ from . import (
 )
 from .operations import OPERATIONS
 
+# Each compares a crate with others, and writes the page of the crate.
+CRATES = (http_servers,)
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 DESCRIPTION = """\
 Measures CPU time, throughput and latency of petstore, compared with bare hyper sending the same bytes (the yardstick)
@@ -66,10 +68,11 @@ def parse_arguments():
         "--train", dest="part", action="store_const", const=training,
         help="run the load of the profile once, for a program that was built with -Cprofile-generate",
     )
-    what.add_argument(
-        "--http-servers", action="store_true",
-        help="compare bounded-http with other HTTP servers, and write it to the page of the crate",
-    )
+    for part in CRATES:
+        what.add_argument(
+            f"--{name_of(part).replace('_', '-')}", dest="crate", action="store_const", const=part,
+            help=f"compare {part.CRATE} with others, and write it to the page of the crate",
+        )
     what.add_argument("--render", action="store_true", help="render the page from earlier results")
     for flag, all_of_them, kind in (("--only", names, "operations"), ("--only-servers", servers, "servers")):
         parser.add_argument(
@@ -102,7 +105,7 @@ def parse_arguments():
     options = parser.parse_args()
 
     options.part = part = options.part or comparison
-    if options.http_servers:
+    if options.crate:
         return options
     if part in (profile, training):
         if options.out is None and part is profile:
@@ -215,8 +218,8 @@ def run():
     options = parse_arguments()
     for each in SIGNALS:
         signal.signal(each, stop_on_signal)
-    if options.http_servers:
-        return http_servers.compare(options.quick)
+    if options.crate:
+        return options.crate.compare(options)
     figures = options.out / "performance.json" if options.out else None
     found = json.loads(figures.read_text()) if figures and figures.exists() else {}
     if options.part is training:

@@ -13,14 +13,14 @@ STEPS = [base * 10**power for power in range(-1, 8) for base in (1, 2, 5)]
 STYLE = """
   svg { --ink: #1f2937; --soft: #6b7280; --line: #e5e7eb; --page: #ffffff;
         --petstore: #2563eb; --plain: #93b4f8; --yardstick: #9ca3af; --axum: #059669; --fastify: #d97706;
-        --fastapi: #be185d; --bounded-http: #2563eb; --hyper-util: #9ca3af; --actix-web: #d97706;
-        --a: #2563eb; --b: #7c3aed; --c: #0891b2; --d: #059669; --e: #d97706;
+        --fastapi: #be185d;
+        --a: #2563eb; --b: #7c3aed; --c: #0891b2; --d: #059669; --e: #d97706; --f: #9ca3af;
         font: 13px system-ui, sans-serif; }
   @media (prefers-color-scheme: dark) {
     svg { --ink: #e5e7eb; --soft: #9ca3af; --line: #374151; --page: #111827;
           --petstore: #60a5fa; --plain: #3b5fb0; --yardstick: #6b7280; --axum: #34d399; --fastify: #fbbf24;
-          --fastapi: #f472b6; --bounded-http: #60a5fa; --hyper-util: #6b7280; --actix-web: #fbbf24;
-          --a: #60a5fa; --b: #a78bfa; --c: #22d3ee; --d: #34d399; --e: #fbbf24; }
+          --fastapi: #f472b6;
+          --a: #60a5fa; --b: #a78bfa; --c: #22d3ee; --d: #34d399; --e: #fbbf24; --f: #6b7280; }
   }
   text { fill: var(--ink); } .soft { fill: var(--soft); font-size: 12px; }
   .value { fill: var(--soft); font-size: 12px; stroke: var(--page); stroke-width: 4px; paint-order: stroke; }
@@ -86,8 +86,11 @@ def number(value):
     return f"{value:,.0f}" if value >= 99.5 else f"{value:.1f}"
 
 
-def bars(title, rows, servers, from_zero=False):
-    """Draws a row of bars per operation: a bar for one value, a span for two. The axis is logarithmic or begins at zero."""
+def bars(title, rows, servers, from_zero=False, colours=None):
+    """Draws a row of bars per operation: a bar for one value, a span for two. The axis is logarithmic or begins at zero.
+
+    `colours` has the letters of the servers' colours. Without it, they have colours of their own.
+    """
     values = [value for row in rows.values() for pair in row.values() for value in pair]
     low, high = around(values)
     marks = [high * mark / 5 for mark in range(6)] if from_zero else ticks(low, high)
@@ -99,7 +102,7 @@ def bars(title, rows, servers, from_zero=False):
     def at(value):
         return LEFT + (right - LEFT) * (value / high if from_zero else math.log(value / low) / math.log(high / low))
 
-    parts = legend(servers, 52)
+    parts = legend(servers, 52, colours=colours)
     for tick in marks:
         parts.append(line(at(tick), top - 6, at(tick), bottom - 6))
         parts.append(text(at(tick), bottom + 12, f"{tick:,g}", "soft", "middle"))
@@ -112,7 +115,7 @@ def bars(title, rows, servers, from_zero=False):
             level = y + place * (thick + 2)
             drawn.append(
                 f'<rect x="{begin:.1f}" y="{level}" width="{max(end - begin, 2):.1f}" height="{thick}" rx="2" '
-                f'style="fill: var(--{server})"/>'
+                f'style="fill: var(--{(colours or {}).get(server, server)})"/>'
             )
             shown = " – ".join(map(number, row[server]))
             parts.append(text(end + 6, level + thick - 2, shown, "value"))

@@ -1,0 +1,39 @@
+"""Writes the comparison of a crate into its folder: the figures, the table of its page, and the plot."""
+
+import json
+import os
+import subprocess
+
+from . import ROOT, machine
+
+BEGIN, END = "<!-- comparison -->\n", "<!-- end of the comparison -->"
+# From this load of the machine before the comparison, its page says that other work ran beside it.
+BUSY = 3
+
+
+def begin():
+    """Returns the first of the figures."""
+    return {"date": machine.today(), "load": round(os.getloadavg()[0], 1)}
+
+
+def write(name, found, table, plot):
+    """`table` is a list of rows, the head first. `plot` is an SVG document."""
+    folder = ROOT / "crates" / name
+    (folder / "comparison.json").write_text(json.dumps(found, indent=1) + "\n")
+    (folder / "comparison.svg").write_text(plot)
+    busy = " beside other work, to be repeated on an idle machine" if found.get("load", 0) > BUSY else ""
+    caption = f"Measured on {found['date']}{busy}:\n"
+    head, *rows = (f"| {' | '.join(row)} |".replace("|  |", "| |") for row in table)
+    text = "\n".join([caption, head, "| --- |" + " --- |" * (len(table[0]) - 1), *rows, ""])
+    page = folder / "README.md"
+    before, _, rest = page.read_text().partition(BEGIN)
+    page.write_text(before + BEGIN + text + END + rest.partition(END)[2])
+
+
+def versions(package, names):
+    """Returns the versions of a package's dependencies."""
+    command = ["cargo", "tree", "--locked", "--manifest-path", ROOT / package / "Cargo.toml", "--depth", "1"]
+    command += ["--prefix", "none", "--format", "{p}"]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    found = dict(line.split(" ")[:2] for line in output.splitlines())
+    return {name: found[name].removeprefix("v") for name in names}
