@@ -20,26 +20,23 @@ DETAILS = ROOT / "docs" / "evidence" / "promises"
 TOP = """\
 # Promises
 
-Of {all} promises, {verdicts}.
+Of {all} promises, {verdicts}. The measurements are of {first} to {last}.
 
 Each test causes the failure that its promise is about. Its control is a fault that breaks the promise, and the test must
-notice it. Select a number for the goal, the control, the names of the tests, and the whole measurement with its seed and
-machine. A promise keeps its number; not every number is in use.
+notice it. Select a number for the goal, the control, the names of the tests, and the whole measurement with its date, seed
+and machine. Not every number is in use.
 
 """
 
 # Each row can be linked to as #row-NUMBER.
-LINE = '| <a id="row-{number}"></a>[{number}](promises/{file}) | {promise} | {fault} | {figure} | {date} |'
+LINE = '| <a id="row-{number}"></a>[{number}](promises/{file}) | {promise} | {fault} | {figure} |'
 
 BOTTOM = """
 ## Run the tests
 
-`scripts/verify 1 11` tests promises 1 and 11 in full and rewrites these results from [promises.json](promises.json). The
-others keep their last measurement. `--seed SEED` repeats the choices of an earlier run. `scripts/verify` judges time, so the
-machine must be idle.
-
-`scripts/verify --short`, which every change must pass, tests all promises in a few minutes, on any machine: outcome, order,
-completeness and loss, never time.
+`scripts/verify 1 11` tests promises 1 and 11 in full, time included, on an idle machine, and rewrites these results from
+[promises.json](promises.json). `--seed SEED` repeats the choices of an earlier run. Every change must pass `scripts/verify
+--short`, which tests all promises in a few minutes, on any machine: outcome, order, completeness and loss, never time.
 """
 
 WIDTH = 120  # columns of the files with the details
@@ -72,9 +69,11 @@ def render(rows):
     found = {row.number: recorded(row, measurements) for row in rows}
     counts = Counter(verdict(each) for each in found.values())
     verdicts = ", ".join(f"{count} {'are' if count > 1 else 'is'} {of}" for of, count in counts.most_common())
-    lines = ["| # | promise | the test | result | date |", "| --- | --- | --- | --- | --- |"]
+    lines = ["| # | promise | the test | result |", "| --- | --- | --- | --- |"]
     lines += [line(row, found[row.number]) for row in rows]
-    PAGE.write_text(TOP.format(all=len(rows), verdicts=verdicts) + "\n".join(lines) + "\n" + BOTTOM)
+    dates = sorted(each["date"] for each in found.values() if each)
+    top = TOP.format(all=len(rows), verdicts=verdicts, first=dates[0], last=dates[-1])
+    PAGE.write_text(top + "\n".join(lines) + "\n" + BOTTOM)
     DETAILS.mkdir(exist_ok=True)
     for old in DETAILS.glob("*.txt"):
         old.unlink()
@@ -90,9 +89,8 @@ def line(row, found):
     """Returns the row's line of the table."""
     is_kept = verdict(found) == "kept"
     parts = [headline(row, found)] if is_kept else [verdict(found), headline(row, found)]
-    date = found["date"] if found else ""
     return LINE.format(
-        number=row.number, file=file(row), promise=row.promise, fault=row.fault, figure=": ".join(filter(None, parts)), date=date
+        number=row.number, file=file(row), promise=row.promise, fault=row.fault, figure=": ".join(filter(None, parts))
     )
 
 
