@@ -1,7 +1,8 @@
 //! An animal store as an HTTP and JSON service.
 //!
 //! Reading order: `domain` (values, rules and the JSON of the API), `store` (both databases), `api`, `console` (pages),
-//! `relay` (messages to a web server), `telemetry` (log, metrics, traces), `net` (clients and files), `runtime` (time and threads), `config`, `app` (composes the program) and `cli` (commands).
+//! `relay` (messages to a web server), `telemetry` (log, metrics, traces), `net` (clients and files), `runtime` (time and
+//! threads), `config`, `app` (composes the program) and `cli` (commands).
 
 #![forbid(unsafe_code)]
 

@@ -15,8 +15,8 @@ use crate::domain::Invalid;
 pub struct BaseUrl {
     url: String,
     /// The address of the listener, if `url` was not configured. If it is every address of the machine (`0.0.0.0` or
-    /// `[::]`), only the clients know the host by which they reach it, so `url` has the loopback address, which works on
-    /// this machine.
+    /// `[::]`), only the clients know by which host they reach it. `url` then has the loopback address, which works on this
+    /// machine.
     bound: Option<SocketAddr>,
 }
 

@@ -128,7 +128,7 @@ impl Client {
     async fn kept(&self) -> Option<Connection> {
         loop {
             let mut kept = self.idle.lock().pop()?;
-            // Nothing can be read from an open connection.
+            // An idle connection that can be read has ended.
             let is_open = poll_fn(|cx| Pin::new(&mut kept.stream).poll_fill_buf(cx).is_pending().into()).await;
             if kept.opened_at.elapsed() < MAX_AGE && is_open {
                 return Some(kept);

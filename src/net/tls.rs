@@ -1,4 +1,5 @@
-//! TLS of the HTTP client: the relay, the trace collector, `petstore healthcheck`. That of the listeners is in `bounded-http`.
+//! TLS of the HTTP client: the relay, the trace collector, `petstore healthcheck`. The TLS of the
+//! listeners is in `bounded-http`.
 
 use std::sync::Arc;
 

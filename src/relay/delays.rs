@@ -19,7 +19,7 @@ const PAUSE: Range = (Duration::from_secs(2), Duration::from_mins(5));
 /// endpoint is down, the pauses of all accounts grow.
 const BRAKE: Duration = Duration::from_secs(1);
 
-/// Time after a pause of the endpoint in which accounts that are failing wait for the others.
+/// Head start of other accounts over those that are failing, after a pause of the endpoint.
 const HEAD_START: Duration = Duration::from_secs(2);
 
 /// Range of pauses that the endpoint may demand.
@@ -156,7 +156,7 @@ impl Delays {
         (self.was_down, self.paused_until) = (true, self.paused_until.max(Some(Instant::now() + pause)));
     }
 
-    /// Delays a message for which the endpoint failed, and pauses its account. If messages of two accounts fail in a row,
+    /// Delays a message after a failure of the endpoint, and pauses its account. If messages of two accounts fail in a row,
     /// pauses the endpoint. Returns false if there is no space.
     pub fn endpoint_failed(&mut self, account: AccountId, id: MessageId, acknowledged: Meanwhile) -> bool {
         let grows = acknowledged == Meanwhile::None;

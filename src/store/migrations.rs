@@ -73,7 +73,7 @@ impl fmt::Display for Migration {
     }
 }
 
-/// Rejects a database to which another build applied other SQL of the same name.
+/// Rejects a database that another build migrated with other SQL of the same name.
 pub fn refuse_other(known: &[Migration], history: &[Applied]) -> Result<()> {
     for (migration, applied) in known.iter().zip(history) {
         if applied.record.as_ref().is_some_and(|record| record.get(..8) != migration.record().1.get(..8)) {

@@ -47,8 +47,8 @@ impl Row for tokio_postgres::Row {
     }
 }
 
-/// Makes a type readable from a column of either database, of which both drivers read a `$raw`. A function cannot
-/// implement the traits of two other crates.
+/// Makes a type readable from a column of either database, which both drivers read as a `$raw`. A function cannot implement
+/// the traits of two other crates.
 macro_rules! column {
     ($type:ident, $kind:ident, $raw:ty, $decode:expr) => {
         impl rusqlite::types::FromSql for $type {

@@ -21,7 +21,7 @@ pub struct RequestLogEntry {
     client_address: IpAddr,
     /// `None` if the request has no `User-Agent`, or one that is not visible ASCII.
     user_agent: Option<String>,
-    /// The trace in which the request is recorded: its caller's, or one that begins with it.
+    /// The trace that records the request: its caller's, or one that begins with it.
     trace_id: Option<TraceId>,
     pub simulated: bool,
 }

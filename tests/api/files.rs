@@ -15,7 +15,7 @@ const FILES: [&str; 4] = ["/openapi.json", "/docs/petstore.js", "/docs/scalar.js
 
 /// `gzip_is_used_only_if_the_client_accepts_it` has the forms of `Accept-Encoding`.
 #[tokio::test]
-async fn files_and_metrics_are_compressed_only_for_clients_that_accept_gzip() {
+async fn files_and_metrics_are_compressed_only_if_a_client_accepts_gzip() {
     let service = Service::start().await;
     for path in FILES {
         let plain = service.request("GET", path).header("accept-encoding", "br, gzip;q=0").send().await;

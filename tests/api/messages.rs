@@ -40,7 +40,7 @@ fn text_is_stored_unchanged() {
 
 /// The clock stands still, and is then set back.
 #[test]
-fn messages_are_listed_by_page_in_the_order_of_their_acknowledgements() {
+fn messages_are_listed_by_page_in_the_order_of_acknowledgement() {
     Service::on_every_database(async |service| {
         let (_, stranger) = service.another_account("grace@example.com").await;
         assert_eq!(list(service, "").await.body, "[]");

@@ -15,8 +15,7 @@ use crate::transport::{LIVE, Stream, Transport};
 /// A deadline that passes while the client waits.
 const SHORT: Duration = Duration::from_millis(600);
 
-/// A deadline that passes while the client waits, and for which the client is in time with a handshake or request, even on a
-/// busy machine.
+/// A deadline that passes while the client waits. Even on a busy machine, a client finishes a handshake or request before it.
 const LONG: Duration = Duration::from_secs(5);
 
 /// Resolution of the coarse clock, which measures the deadlines.

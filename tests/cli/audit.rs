@@ -14,7 +14,7 @@ fn rows(database: &Database) -> String {
     database.json("audit").iter().rev().map(row).collect()
 }
 
-/// How the actor of a command ends.
+/// Returns the end of a command's actor.
 fn user() -> String {
     format!(" (uid {})", rustix::process::getuid().as_raw())
 }

@@ -88,7 +88,7 @@ fn outcome<'a>(ran: &'a [(String, Ran)], beginning: &str) -> &'a Ran {
 
 #[test]
 fn procedures_of_the_runbook_work() {
-    // Nothing listens there, so messages wait.
+    // Messages wait, because no server listens there.
     let mut machine =
         Machine::new(Folder::new(), "relay = \"http://127.0.0.1:1/\"\nrelay-secret-file = \"relay-secrets\"\n");
     machine.follow("# Runbook", &[]);

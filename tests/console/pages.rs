@@ -181,7 +181,7 @@ async fn overview_shows_the_state_of_the_store() {
 }
 
 #[tokio::test]
-async fn reference_is_the_same_for_every_user_but_its_deprecations_are_a_page() {
+async fn reference_is_the_same_for_every_user_and_deprecations_are_a_page() {
     let (service, mut ada) = signed_in().await;
     let page = ada.get("/docs").await;
     assert_eq!(page.body, ConsoleUser::new(&service).get("/docs").await.body);

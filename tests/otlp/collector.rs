@@ -71,7 +71,7 @@ impl Collector {
         soon(self.requests.recv()).await.unwrap()
     }
 
-    /// The spans of the next requests, at least `count`, in the order in which they ended.
+    /// Returns the spans of the next requests, at least `count`, in the order of their ends.
     pub async fn spans(&mut self, count: usize) -> Vec<Value> {
         let mut spans = Vec::new();
         while spans.len() < count {

@@ -1,4 +1,4 @@
-//! The same service on four HTTP servers, each set up as its documentation advises, on one thread.
+//! Serves the same responses with one of four HTTP servers, set up as its documentation advises, on one thread.
 //!
 //! `http-servers bounded-http|axum|hyper-util|actix-web` prints the bound address and serves until it is killed. `/hello` has 5
 //! bytes, `/big` 1 MB from memory.

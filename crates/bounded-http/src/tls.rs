@@ -20,7 +20,7 @@ use x509_cert::der::Decode;
 /// Interval of checks for changed files.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
-/// A certificate and its key. Cheap to clone. Connections keep the certificate with which they began.
+/// A certificate and its key. Cheap to clone. Connections keep the certificate that they began with.
 #[derive(Clone)]
 pub struct Tls(Arc<Shared>);
 

@@ -1,4 +1,4 @@
-//! What a program may count.
+//! Events that a program may count.
 
 use std::fmt::Debug;
 use std::time::Duration;

@@ -4,7 +4,7 @@ use rusqlite::{Connection, TransactionBehavior};
 
 use crate::{Error, Result};
 
-/// What opening, backup and restore ask of the application.
+/// The application's schema, as opening, backup and restore need it.
 ///
 /// `user_version` and `application_id` belong to this crate: a schema must not use them.
 pub trait Schema {

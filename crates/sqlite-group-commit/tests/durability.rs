@@ -1,4 +1,4 @@
-//! What the crate promises, on real files.
+//! Tests the promises of the crate on real files.
 
 #[path = "../examples/guest_book.rs"]
 #[expect(dead_code, reason = "its `main` is for people")]
@@ -74,7 +74,7 @@ fn killed_process_loses_no_acknowledged_write() {
         let mut lines = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
         let mut of_round = 0;
-        // What was in the pipe when the process was killed was acknowledged, too.
+        // Lines that were in the pipe when the process was killed are acknowledged writes, too.
         while lines.read_line(&mut line).unwrap() > 0 {
             if let Some(number) = line.strip_suffix('\n').and_then(|line| line.strip_prefix("acknowledged ")) {
                 acknowledged.insert(number.parse().unwrap());

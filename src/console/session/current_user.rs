@@ -181,8 +181,8 @@ pub fn page_to_return_to(page: &str) -> Option<&str> {
     (SECTIONS.contains(&section) && is_plain && page.len() <= LONGEST).then_some(page)
 }
 
-/// Returns the name of a store's cookie. The stores of a host share its cookies, whatever their ports (RFC 6265, section
-/// 8.5). Browsers accept the prefixes only over TLS, and `__Host-` only with `Path=/` (RFC 6265bis, section 4.1.3).
+/// Returns the name of a store's cookie. The stores of a host share its cookies on all ports (RFC 6265, section 8.5).
+/// Browsers accept the prefixes only over TLS, and `__Host-` only with `Path=/` (RFC 6265bis, section 4.1.3).
 pub fn cookie_name(store_id: &str, base_url: &BaseUrl) -> String {
     let prefix = match (base_url.is_https(), base_url.path()) {
         (false, _) => "",

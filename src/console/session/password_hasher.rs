@@ -112,7 +112,7 @@ impl QueuePlace<'_> {
 
     /// Returns whether `presented` is the password of `digest`. Without a digest, the check takes as long and fails.
     ///
-    /// Early versions hashed passwords as entered, and not in NFKC. How many hashes a failure takes depends on the password
+    /// Early versions hashed passwords as entered, and not in NFKC. The number of hashes of a failure depends on the password
     /// alone.
     pub async fn check(&self, presented: Secret, digest: Option<PasswordDigest>) -> Result<bool, TryReserveError> {
         let password = normalized(&presented);

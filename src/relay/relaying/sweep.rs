@@ -24,7 +24,7 @@ const BRAKE: Duration = Duration::from_secs(1);
 /// Precedes every account and message.
 const NOBODY: AccountId = AccountId(0);
 
-/// What the current sweep has found.
+/// Findings of the current sweep.
 #[derive(Default)]
 pub struct Sweep {
     /// Set at the end of the sweep, unless a pause interrupts it.

@@ -71,7 +71,7 @@ pub fn status(conn: &Connection) -> Result<Vec<MigrationStatus>> {
     Ok(migrations::status(MIGRATIONS, &history(conn)?))
 }
 
-/// Rejects a database that is newer than this program, or to which another build applied other SQL of the same name.
+/// Rejects a database that is newer than this program, or that another build migrated with other SQL of the same name.
 /// Compares the objects, because early builds recorded no checksums. Accepts additional objects.
 pub fn refuse_other(conn: &Connection) -> Result<()> {
     let (version, found, expected) = objects_of(conn)?;

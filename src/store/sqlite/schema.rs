@@ -1,4 +1,4 @@
-//! What `sqlite-group-commit` asks of petstore's schema.
+//! petstore's schema, as `sqlite-group-commit` needs it.
 
 use std::cell::RefCell;
 

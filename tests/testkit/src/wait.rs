@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::trial::is_full;
 
-/// What must happen takes this long at most, even on a busy machine.
+/// Longest wait for an event that must happen, even on a busy machine.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Waits until `done`, and returns the time it took: in a full run, which judges time, at most `limit`, otherwise at least a

@@ -153,7 +153,7 @@ fn order_until_killed(
     }
 }
 
-/// Describes each difference between the ledgers and the database, in which up to `unknown` orders without a response may be.
+/// Describes each difference between the ledgers and the database. It may have up to `unknown` orders without a response.
 pub fn violations(ledgers: &[Vec<Entry>], database: &Database, unknown: usize) -> Vec<String> {
     let mut violations = Vec::new();
     let stored = rows(database, "SELECT id, pet_id, status FROM orders");

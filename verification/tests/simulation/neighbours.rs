@@ -1,5 +1,5 @@
-//! The messages of one account delay those of another by 30 seconds at most, at any number. The same holds for
-//! some hundred accounts that fail, and for some that are slow.
+//! The messages of one account delay those of another by 30 seconds at most, at any number. Some hundred accounts that fail,
+//! and some that are slow, cause no longer delay.
 
 use std::rc::Rc;
 use std::time::Duration;

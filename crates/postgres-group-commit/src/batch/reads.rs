@@ -19,7 +19,7 @@ const MAX_BATCH: usize = 256;
 
 /// A read that can share a query with others of its kind.
 pub trait Read: Send + Sync + Sized + 'static {
-    /// What the read returns.
+    /// Result of the read.
     type Answer: Send + 'static;
 
     /// Runs the batch, of at most 256 reads, and sends each its answer. A read without one fails.

@@ -78,7 +78,7 @@ struct State {
     drivers: Vec<(AbortHandle, bool)>,
     /// When it was first found without a supervised connection.
     lost: Option<Instant>,
-    /// When a refusal was last logged, and of which server.
+    /// When a refusal was last logged, and the refused server.
     logged: Option<(Instant, Server)>,
 }
 

@@ -158,7 +158,7 @@ impl Generations {
     /// Takes over the record of a data directory, in its lock file. `None` if processes of an earlier version, which keep no
     /// record, have the database open.
     pub fn open(lock: &File, folder: &Folder, was_alone: bool) -> Result<Option<Self>> {
-        // The same open file, because another one may have taken its name.
+        // Duplicates the open file, because another one may have taken its name.
         let lock = lock.try_clone().map_err(unavailable(&folder.lock()))?;
         let generations = Self { lock, log: None, folder: folder.clone(), was_alone };
         Ok((was_alone || generations.record()?.is_some()).then_some(generations))
@@ -256,7 +256,7 @@ impl Generations {
     /// Records that the file has everything. Called in a transaction that can write, while the log is empty.
     pub fn record_empty(&self, conn: &Connection, index: &WalIndex) -> Result<()> {
         let (numbers, end) = (self.numbers(conn, index)?, self.last_end()?);
-        // What a failed commit has left may not have been truncated.
+        // The rest of a failed commit may not have been truncated.
         let has_rest = has_content(&self.folder.log());
         self.write(Record { numbers, log: if has_rest { Log::Any } else { Log::Empty }, end })
     }

@@ -61,7 +61,7 @@ pub fn lock(folder: &Folder) -> Result<Option<Locks>> {
         return Err(Error::Unavailable(format!("{} was replaced while it was opened", dir.display())));
     }
     check_files(folder, is_alone)?;
-    // SQLite would make another index, in which neither process sees the locks and commits of the other.
+    // SQLite would make another index. Processes with different indexes do not see each other's locks and commits.
     let index = beside(&file, "-shm");
     if !is_alone && has_content(&file) && !index.exists() {
         let why = "was removed while other processes use the database: they must end first";
