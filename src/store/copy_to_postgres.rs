@@ -15,9 +15,9 @@ use tokio::sync::mpsc;
 use tokio_postgres::Transaction;
 use uuid::Uuid;
 
-use super::audit;
 use super::postgres::{self, DatabaseUrl, LONG, Postgres, ProcessKind, within};
 use super::sqlite::{Atomicity, Sqlite};
+use super::transaction::Transaction as _;
 use super::{Result, StoreError};
 use crate::domain::{Action, Actor};
 
@@ -91,7 +91,8 @@ fn send(conn: &rusqlite::Connection, parts: &mpsc::Sender<Part>) -> Result<()> {
         Ok(conn.query_row(&count, [], |row| row.get::<_, i64>(0))?.unsigned_abs())
     };
     let rows = TABLES.iter().map(count).sum::<Result<u64>>()?;
-    send(Part::Start { rows, keys_version: super::keys::sqlite::version(conn)? })?;
+    let keys_version = conn.query_row(super::keys::VERSION.sqlite, [], |row| row.get(0))?;
+    send(Part::Start { rows, keys_version })?;
     for table in &TABLES {
         let columns: String = conn.query_row(COLUMNS, [table.name], |row| row.get(0))?;
         let mut statement = conn.prepare(&table.select(&columns))?;
@@ -182,7 +183,7 @@ async fn receive(
         let Some(inserted) = receive_table(table, &transaction, parts, &mut report).await? else { return Ok(None) };
         copied.push((table.name, inserted));
     }
-    audit::postgres::record(transaction.client(), actor, Action::MoveStore, subject).await?;
+    transaction.client().record(actor, Action::MoveStore, subject).await?;
     transaction.commit().await?;
     connection.not_warned_since(warnings)?;
     Ok(Some(copied))

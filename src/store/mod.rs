@@ -1,9 +1,9 @@
 //! Storage in SQLite or PostgreSQL. A method of [`Store`] is one operation and its own transaction. Connections and
 //! transactions stay inside this module.
 //!
-//! Each resource has a folder here: `mod.rs` lists the methods and has the statements that both databases share;
-//! `sqlite.rs` and `postgres.rs` have the methods of the same names. The folders `sqlite` and `postgres` have what is the
-//! same for all.
+//! Each resource has a folder here: `mod.rs` has the methods that both databases carry out alike, and lists the others;
+//! `sqlite.rs` and `postgres.rs` have those under the same names, for the sake of speed. The folders `sqlite` and `postgres`
+//! have what is the same for all resources.
 //!
 //! The databases are an enum and not a trait, because the set is closed.
 
@@ -47,6 +47,11 @@ macro_rules! from_row {
     };
 }
 
+#[macro_use]
+mod statement;
+#[macro_use]
+mod transaction;
+
 mod accounts;
 mod audit;
 mod backup_status;
@@ -78,11 +83,11 @@ pub use reset::Contents;
 use sqlite::Sqlite;
 pub use sqlite::{Epoch, Version};
 
-use crate::domain::{Deployment, NewPet, PageLimit, Timestamp};
+use crate::domain::{Deployment, NewPet, PageLimit};
 
 /// A result of the store. Every method may fail with any variant of [`StoreError`]. After a failed write, it is unknown whether
 /// it was applied, unless the error is [`StoreError::Refused`].
-pub type Result<T> = std::result::Result<T, StoreError>;
+pub type Result<T, E = StoreError> = std::result::Result<T, E>;
 
 /// Animals to import. The import ends at the first error and adds none of them.
 pub type PetSource = Box<dyn Iterator<Item = std::result::Result<NewPet, String>> + Send>;
@@ -183,9 +188,6 @@ impl Store {
 }
 
 methods! {
-    /// Deletes at most `limit` of the responses that have expired by `now`, oldest first. Returns the number deleted.
-    async fn delete_expired_responses(now: Timestamp, limit: u32) -> Result<u64>;
-
     /// Commits the queued writes and closes the database. Later calls fail with [`StoreError::Unavailable`].
     async fn close();
 }

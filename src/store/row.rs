@@ -1,15 +1,16 @@
 //! Rows of either database, and the results that are read from them.
-//!
-//! A statement that both databases share numbers its parameters in the order of their first use, because SQLite numbers
-//! `$1` and `$2` that way.
 
 use std::error::Error;
 
-use rusqlite::types::{FromSqlError, FromSqlResult, ValueRef};
-use tokio_postgres::types::{Type, accepts};
+use bytes::BytesMut;
+use rusqlite::types::{FromSqlError, FromSqlResult, ToSqlOutput, ValueRef};
+use tokio_postgres::types::{IsNull, Type, accepts, to_sql_checked};
+use uuid::Uuid;
 
+use crate::domain::api_key::KeyState;
 use crate::domain::{
-    AccountId, Email, Invalid, KeyId, MessageId, MessageText, OrderStatus, PetStatus, Role, SessionHash, Timestamp,
+    AccountId, Email, Invalid, KeyHash, KeyId, MessageId, MessageText, OrderStatus, PetStatus, Role, SessionHash,
+    Timestamp,
 };
 
 /// A row of SQLite or PostgreSQL.
@@ -31,6 +32,25 @@ pub trait Column: rusqlite::types::FromSql + for<'a> tokio_postgres::types::From
 
 impl<T: rusqlite::types::FromSql + for<'a> tokio_postgres::types::FromSql<'a>> Column for T {}
 
+/// A row of which nothing is read.
+impl FromRow for () {
+    fn from_row<R: Row>(_: &R) -> Result<Self, R::Error> {
+        Ok(())
+    }
+}
+
+impl<T: Column> FromRow for (T,) {
+    fn from_row<R: Row>(row: &R) -> Result<Self, R::Error> {
+        Ok((row.column(0)?,))
+    }
+}
+
+impl<T: Column, U: Column> FromRow for (T, U) {
+    fn from_row<R: Row>(row: &R) -> Result<Self, R::Error> {
+        Ok((row.column(0)?, row.column(1)?))
+    }
+}
+
 impl Row for rusqlite::Row<'_> {
     type Error = rusqlite::Error;
 
@@ -47,13 +67,20 @@ impl Row for tokio_postgres::Row {
     }
 }
 
-/// Makes a type readable from a column of either database, which both drivers read as a `$raw`. A function cannot implement
-/// the traits of two other crates.
+/// Makes a type readable from a column of either database, and a parameter of both: both drivers read and write a `$raw`. A
+/// function cannot implement the traits of two other crates.
 macro_rules! column {
-    ($type:ident, $kind:ident, $raw:ty, $decode:expr) => {
+    ($type:ident, $kind:ident, $raw:ty, $decode:expr, $encode:expr) => {
         impl rusqlite::types::FromSql for $type {
             fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
                 $decode(<$raw as rusqlite::types::FromSql>::column_result(value)?).map_err(FromSqlError::other)
+            }
+        }
+
+        impl rusqlite::ToSql for $type {
+            fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+                let encode: fn(&Self) -> $raw = $encode;
+                Ok(encode(self).into())
             }
         }
 
@@ -64,19 +91,34 @@ macro_rules! column {
 
             accepts!($kind);
         }
+
+        impl tokio_postgres::types::ToSql for $type {
+            fn to_sql(&self, kind: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
+                let encode: fn(&Self) -> $raw = $encode;
+                tokio_postgres::types::ToSql::to_sql(&encode(self), kind, out)
+            }
+
+            accepts!($kind);
+            to_sql_checked!();
+        }
     };
 }
 
-column!(AccountId, INT8, i64, |id| Ok::<_, Invalid>(Self(id)));
-column!(KeyId, INT8, i64, |id| Ok::<_, Invalid>(Self(id)));
-column!(Timestamp, INT8, i64, |time| Ok::<_, Invalid>(Self::from_milliseconds(time)));
-column!(PetStatus, INT2, i16, Self::from_code);
-column!(Role, INT2, i16, Self::from_code);
-column!(OrderStatus, INT2, i16, Self::from_code);
-column!(MessageId, UUID, uuid::Uuid, |id: uuid::Uuid| Ok::<_, Invalid>(Self::from_bytes(id.into_bytes())));
-column!(SessionHash, BYTEA, Vec<u8>, |hash: Vec<u8>| hash
-    .try_into()
-    .map(Self)
-    .map_err(|_| Invalid("no session".into())));
-column!(Email, TEXT, String, |address: String| Self::parse(&address));
-column!(MessageText, TEXT, String, Self::parse);
+column!(AccountId, INT8, i64, |id| Ok::<_, Invalid>(Self(id)), |id| id.0);
+column!(KeyId, INT8, i64, |id| Ok::<_, Invalid>(Self(id)), |id| id.0);
+column!(Timestamp, INT8, i64, |time| Ok::<_, Invalid>(Self::from_milliseconds(time)), |time| time.as_milliseconds());
+column!(PetStatus, INT2, i16, Self::from_code, |status| status.code());
+column!(Role, INT2, i16, Self::from_code, |role| role.code());
+column!(OrderStatus, INT2, i16, Self::from_code, |status| status.code());
+column!(KeyState, INT2, i16, Self::from_code, |state| state.code());
+column!(MessageId, UUID, Uuid, |id: Uuid| Ok::<_, Invalid>(Self::from_bytes(id.into_bytes())), |id| {
+    Uuid::from_bytes(*id.as_bytes())
+});
+column!(SessionHash, BYTEA, Vec<u8>, |hash| hash_of(hash).map(Self), |hash| hash.0.to_vec());
+column!(KeyHash, BYTEA, Vec<u8>, |hash| hash_of(hash).map(Self), |hash| hash.0.to_vec());
+column!(Email, TEXT, String, |address: String| Self::parse(&address), |address| address.as_str().to_owned());
+column!(MessageText, TEXT, String, Self::parse, |text| text.as_str().to_owned());
+
+fn hash_of(bytes: Vec<u8>) -> Result<[u8; 32], Invalid> {
+    bytes.try_into().map_err(|_| Invalid("no hash of 32 bytes".into()))
+}

@@ -100,6 +100,8 @@ const CHANGES: usize = 12;
 /// A row without what differs between runs.
 fn shown(entry: &AuditEntry) -> String {
     let AuditEntry { at, action, actor, subject, client_address, request_id, .. } = entry;
+    // On PostgreSQL, an id that a failed change has taken stays unused.
+    let subject = [3, 4, 6].iter().fold(subject.clone(), |shown, id| shown.replace(&format!("key {id} "), "key N "));
     let subject: Vec<_> = subject.split('…').enumerate().map(|(n, part)| &part[if n == 0 { 0 } else { 4 }..]).collect();
     let (client, request) = (client_address.as_deref().unwrap_or("-"), request_id.as_deref().unwrap_or("-"));
     format!(
@@ -136,15 +138,15 @@ fn each_change_leaves_a_row_or_does_not_happen() {
             1000 account.set_role | ada@example.com | grace@example.com (staff) | 203.0.113.7 r-1
             1000 account.set_password | ada@example.com | grace@example.com | 203.0.113.7 r-1
             1000 account.set_password | ada@example.com | grace@example.com | 203.0.113.7 r-1
-            1000 key.create | ada@example.com | key 3 (pet_test_…) of grace@example.com: test | 203.0.113.7 r-1
+            1000 key.create | ada@example.com | key N (pet_test_…) of grace@example.com: test | 203.0.113.7 r-1
             1000 key.revoke | ada@example.com | key 1 (pet_test_…) of grace@example.com: test | 203.0.113.7 r-1
-            1000 key.rotate | ada@example.com | key 2 (pet_test_…) to key 4 (pet_test_…) of grace@example.com: test | 203.0.113.7 r-1
+            1000 key.rotate | ada@example.com | key 2 (pet_test_…) to key N (pet_test_…) of grace@example.com: test | 203.0.113.7 r-1
             1000 order.approve | ada@example.com | order 1 of grace@example.com | 203.0.113.7 r-1
             1000 order.deliver | ada@example.com | order 1 of grace@example.com | 203.0.113.7 r-1
             1000 order.cancel | ada@example.com | order 2 of grace@example.com | 203.0.113.7 r-1
             1000 key.revoke | ada@example.com | key 2 (pet_test_…) of grace@example.com: test | 203.0.113.7 r-1
-            1000 key.revoke | ada@example.com | key 3 (pet_test_…) of grace@example.com: test | 203.0.113.7 r-1
-            1000 key.revoke | ada@example.com | key 4 (pet_test_…) of grace@example.com: test | 203.0.113.7 r-1
+            1000 key.revoke | ada@example.com | key N (pet_test_…) of grace@example.com: test | 203.0.113.7 r-1
+            1000 key.revoke | ada@example.com | key N (pet_test_…) of grace@example.com: test | 203.0.113.7 r-1
             1000 account.delete | ada@example.com | grace@example.com | 203.0.113.7 r-1
             1000 store.reset | ada@example.com | staging | 203.0.113.7 r-1
         "#]]

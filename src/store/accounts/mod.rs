@@ -1,9 +1,14 @@
 //! Accounts and their sessions.
+//!
+//! Passwords are checked outside of transactions, because hashing is slow. A statement therefore compares the digest that was
+//! checked, and does nothing if the password has changed since.
 
-use super::{Result, Store};
+use super::statement::{Sql, both};
+use super::transaction::Transaction;
+use super::{Result, Store, keys, orders};
 use crate::domain::account::PasswordDigest;
-use crate::domain::session::NewSession;
-use crate::domain::{Account, AccountId, Actor, Email, NewAccount, Role, Session, SessionHash, Timestamp};
+use crate::domain::session::{ABSOLUTE, IDLE, NewSession, SKEW};
+use crate::domain::{Account, AccountId, Action, Actor, Email, NewAccount, Role, Session, SessionHash, Timestamp};
 
 macro_rules! select {
     ($clauses:literal) => {
@@ -11,54 +16,123 @@ macro_rules! select {
     };
 }
 
-pub(super) mod postgres;
-pub(super) mod postgres_sessions;
-mod sqlite;
-mod sqlite_sessions;
-
 /// The parameters are [`Email::lower_case`] and [`Email::folded`].
-pub(super) const FIND: &str = select!("WHERE email_folded IN ($1, $2) ORDER BY email_folded <> $1 LIMIT 1");
+const FIND: Sql = both(select!("WHERE email_folded IN ($1, $2) ORDER BY email_folded <> $1 LIMIT 1"));
 
-pub(super) const LIST: &str = select!("WHERE deleted_at IS NULL ORDER BY id");
+const LIST: Sql = both(select!("WHERE deleted_at IS NULL ORDER BY id"));
 
-pub(super) const FIND_EMAIL: &str = "SELECT email FROM accounts WHERE id = $1";
+const EXIST: Sql = both("SELECT id FROM accounts WHERE deleted_at IS NULL LIMIT 1");
 
-pub(super) const FIND_PASSWORD: &str =
+pub(super) const FIND_EMAIL: Sql = both("SELECT email FROM accounts WHERE id = $1");
+
+const FIND_PASSWORD: Sql = both(
     "SELECT id, password_hash FROM (SELECT id, password_hash FROM accounts WHERE email_folded IN ($1, $2)
-    ORDER BY email_folded <> $1 LIMIT 1) AS found WHERE password_hash IS NOT NULL";
+    ORDER BY email_folded <> $1 LIMIT 1) AS found WHERE password_hash IS NOT NULL",
+);
 
-pub(super) const FIND_SESSION: &str =
+const FIND_DELETED: Sql = among!("SELECT id FROM accounts WHERE deleted_at IS NOT NULL AND id", "$1");
+
+const FIND_SESSION: Sql = both(
     "SELECT s.token_hash, a.id, a.email, a.role, a.created_at, s.created_at, s.last_used_at
-    FROM sessions s JOIN accounts a ON a.id = s.account_id WHERE s.token_hash = $1";
+    FROM sessions s JOIN accounts a ON a.id = s.account_id WHERE s.token_hash = $1",
+);
+
+/// Deletes expired sessions, which otherwise accumulate.
+const DELETE_ENDED: Sql = Sql {
+    sqlite: "DELETE FROM sessions WHERE created_at <= $1 OR last_used_at <= $2 OR created_at > $3 OR last_used_at > $3",
+    postgres: "DELETE FROM sessions WHERE token_hash IN (
+        SELECT token_hash FROM sessions
+        WHERE created_at <= $1 OR last_used_at <= $2 OR created_at > $3 OR last_used_at > $3
+        FOR UPDATE SKIP LOCKED)",
+};
+
+/// Locks the account's row, so that no session starts with a password that is being changed.
+const BEGIN_SESSION: Sql = locking!(
+    "INSERT INTO sessions (token_hash, account_id, created_at, last_used_at)
+        SELECT $1, id, $2, $2 FROM accounts WHERE id = $3 AND password_hash = $4",
+    "FOR SHARE",
+    "RETURNING account_id"
+);
+
+const TOUCH_SESSION: Sql = both("UPDATE sessions SET last_used_at = $1 WHERE token_hash = $2 AND last_used_at < $1");
+
+const DELETE_SESSION: Sql = both("DELETE FROM sessions WHERE token_hash = $1");
+
+/// Statements that each connection of PostgreSQL for reads or single writes prepares.
+pub const STATEMENTS: &[Sql] = &[
+    FIND, FIND_EMAIL, FIND_PASSWORD, EXIST, LIST, FIND_DELETED, FIND_SESSION, DELETE_ENDED, BEGIN_SESSION,
+    TOUCH_SESSION, DELETE_SESSION,
+];
 
 from_row!(Account { id, email, role, created_at, has_password });
 
 from_row!(Session { hash, account, email, role, account_created_at, created_at, last_used_at });
 
-methods! {
+impl Store {
+    pub async fn find_account(&self, email: &Email) -> Result<Option<Account>> {
+        self.first(FIND, &[&email.lower_case(), &email.folded()]).await
+    }
+
+    /// Returns the address of an account. A deleted account has a placeholder.
+    pub async fn find_email(&self, account: AccountId) -> Result<Option<Email>> {
+        Ok(self.first(FIND_EMAIL, &[&account]).await?.map(|(email,)| email))
+    }
+
+    /// Returns all accounts except deleted ones, in order of their ids.
+    pub async fn list_accounts(&self) -> Result<Vec<Account>> {
+        self.all(LIST, &[]).await
+    }
+
+    /// Returns those of `accounts` that are deleted.
+    pub async fn deleted_among(&self, accounts: Vec<AccountId>) -> Result<Vec<AccountId>> {
+        let ids: Vec<_> = accounts.iter().map(|account| account.0).collect();
+        let deleted = self.all(FIND_DELETED, &[&format!("{ids:?}")]).await?;
+        Ok(deleted.into_iter().map(|(id,)| id).collect())
+    }
+
+    /// Returns whether any account exists that is not deleted.
+    pub async fn has_accounts(&self) -> Result<bool> {
+        Ok(self.first::<()>(EXIST, &[]).await?.is_some())
+    }
+
+    /// Returns an account and its password's digest. `None` if the address is unknown or has no password.
+    pub async fn find_password(&self, email: &Email) -> Result<Option<(AccountId, PasswordDigest)>> {
+        let found = self.first(FIND_PASSWORD, &[&email.lower_case(), &email.folded()]).await?;
+        Ok(found.map(|(account, digest)| (account, PasswordDigest(digest))))
+    }
+
+    /// Starts a session and deletes expired ones. Returns `false` without a session if the account's digest is no longer
+    /// `checked`.
+    pub async fn create_session(&self, session: NewSession, checked: PasswordDigest) -> Result<bool> {
+        let NewSession { hash, account, now } = session;
+        self.write::<()>(DELETE_ENDED, &[&now.minus(ABSOLUTE), &now.minus(IDLE), &now.plus(SKEW)]).await?;
+        Ok(!self.write::<()>(BEGIN_SESSION, &[&hash, &now, &account, &checked.0]).await?.is_empty())
+    }
+
+    /// Returns the session with this hash, even if it has expired.
+    pub async fn find_session(&self, hash: &SessionHash) -> Result<Option<Session>> {
+        self.first(FIND_SESSION, &[hash]).await
+    }
+
+    /// Records when a session was last used.
+    pub async fn touch_session(&self, hash: SessionHash, now: Timestamp) -> Result<()> {
+        self.write::<()>(TOUCH_SESSION, &[&now, &hash]).await.map(drop)
+    }
+
+    pub async fn delete_session(&self, hash: SessionHash) -> Result<()> {
+        self.write::<()>(DELETE_SESSION, &[&hash]).await.map(drop)
+    }
+}
+
+transactions! { Savepoint:
     /// Creates an account. `None` if its address is taken.
     async fn create_account(new: NewAccount, actor: Actor) -> Result<Option<AccountId>>;
 
     /// Changes the role of an account. Returns `false` if the account has been deleted.
     async fn set_role(account: AccountId, role: Role, actor: Actor) -> Result<bool>;
+}
 
-    async fn find_account(email: &Email) -> Result<Option<Account>>;
-
-    /// Returns the address of an account. A deleted account has a placeholder.
-    async fn find_email(account: AccountId) -> Result<Option<Email>>;
-
-    /// Returns all accounts except deleted ones, in order of their ids.
-    async fn list_accounts() -> Result<Vec<Account>>;
-
-    /// Returns those of `accounts` that are deleted.
-    async fn deleted_among(accounts: Vec<AccountId>) -> Result<Vec<AccountId>>;
-
-    /// Returns whether any account exists that is not deleted.
-    async fn has_accounts() -> Result<bool>;
-
-    /// Returns an account and its password's digest. `None` if the address is unknown or has no password.
-    async fn find_password(email: &Email) -> Result<Option<(AccountId, PasswordDigest)>>;
-
+transactions! { Batch:
     /// Sets a new password, ends every session of the account and starts `session`. Changes nothing and returns `false` if
     /// the account's digest is no longer `checked`.
     async fn change_password(session: NewSession, checked: PasswordDigest, new: PasswordDigest, actor: Actor)
@@ -75,16 +149,94 @@ methods! {
     /// password. Changes nothing and returns `false` if the account has another digest by now, or has been deleted
     /// already.
     async fn delete_account(account: AccountId, checked: Option<PasswordDigest>, actor: Actor) -> Result<bool>;
+}
 
-    /// Starts a session and deletes expired ones. Returns `false` without a session if the account's digest is no longer
-    /// `checked`.
-    async fn create_session(session: NewSession, checked: PasswordDigest) -> Result<bool>;
+async fn create_account<T: Transaction>(tx: &T, new: NewAccount, actor: Actor) -> Result<Option<AccountId>, T::Error> {
+    let insert = both(
+        "INSERT INTO accounts (email, email_folded, password_hash, role, created_at)
+        VALUES ($1, $2, $3, $4, $5) ON CONFLICT (email_folded) DO NOTHING RETURNING id",
+    );
+    let NewAccount { email, password, role, now } = new;
+    let password = password.map(|digest| digest.0);
+    let inserted = tx.first(insert, &[&email, &email.folded(), &password, &role, &now]).await?;
+    let Some((id,)) = inserted else { return Ok(None) };
+    tx.record(&actor, Action::CreateAccount, &email.with_role(role)).await?;
+    Ok(Some(id))
+}
 
-    /// Returns the session with this hash, even if it has expired.
-    async fn find_session(hash: &SessionHash) -> Result<Option<Session>>;
+async fn set_role<T: Transaction>(tx: &T, account: AccountId, role: Role, actor: Actor) -> Result<bool, T::Error> {
+    let set = both("UPDATE accounts SET role = $1 WHERE id = $2 AND deleted_at IS NULL AND role <> $1 RETURNING email");
+    let changed: Option<(Email,)> = tx.first(set, &[&role, &account]).await?;
+    let Some((email,)) = changed else {
+        let exists = both("SELECT id FROM accounts WHERE id = $1 AND deleted_at IS NULL");
+        return Ok(tx.first::<()>(exists, &[&account]).await?.is_some());
+    };
+    tx.record(&actor, Action::SetRole, &email.with_role(role)).await?;
+    keys::note_change(tx).await?;
+    Ok(true)
+}
 
-    /// Records when a session was last used.
-    async fn touch_session(hash: SessionHash, now: Timestamp) -> Result<()>;
+async fn change_password<T: Transaction>(
+    tx: &T,
+    session: NewSession,
+    checked: PasswordDigest,
+    new: PasswordDigest,
+    actor: Actor,
+) -> Result<bool, T::Error> {
+    let NewSession { hash, account, now } = session;
+    let change = both("UPDATE accounts SET password_hash = $1 WHERE id = $2 AND password_hash = $3 RETURNING email");
+    let changed: Option<(Email,)> = tx.first(change, &[&new.0, &account, &checked.0]).await?;
+    let Some((email,)) = changed else { return Ok(false) };
+    tx.record(&actor, Action::SetPassword, email.as_str()).await?;
+    end_sessions(tx, account).await?;
+    let begin = both("INSERT INTO sessions (token_hash, account_id, created_at, last_used_at) VALUES ($1, $2, $3, $3)");
+    tx.execute(begin, &[&hash, &account, &now]).await?;
+    Ok(true)
+}
 
-    async fn delete_session(hash: SessionHash) -> Result<()>;
+async fn set_password<T: Transaction>(
+    tx: &T,
+    account: AccountId,
+    new: PasswordDigest,
+    actor: Actor,
+) -> Result<bool, T::Error> {
+    let set = both("UPDATE accounts SET password_hash = $1 WHERE id = $2 AND deleted_at IS NULL RETURNING email");
+    let changed: Option<(Email,)> = tx.first(set, &[&new.0, &account]).await?;
+    let Some((email,)) = changed else { return Ok(false) };
+    tx.record(&actor, Action::SetPassword, email.as_str()).await?;
+    end_sessions(tx, account).await?;
+    Ok(true)
+}
+
+async fn delete_account<T: Transaction>(
+    tx: &T,
+    account: AccountId,
+    checked: Option<PasswordDigest>,
+    actor: Actor,
+) -> Result<bool, T::Error> {
+    let find = locking!(
+        "SELECT email FROM accounts
+        WHERE id = $1 AND deleted_at IS NULL AND (CAST($2 AS text) IS NULL OR password_hash = $2)",
+        "FOR UPDATE"
+    );
+    let found: Option<(Email,)> = tx.first(find, &[&account, &checked.map(|digest| digest.0)]).await?;
+    let Some((email,)) = found else { return Ok(false) };
+    // Addresses contain no space, so nobody can sign up with the replaced `email_folded`.
+    let delete = both(
+        "UPDATE accounts SET email = 'deleted-' || id || '@account.invalid', email_folded = 'deleted ' || id,
+            password_hash = NULL, deleted_at = $1
+        WHERE id = $2",
+    );
+    tx.execute(delete, &[&actor.at, &account]).await?;
+    end_sessions(tx, account).await?;
+    keys::revoke_all(tx, account, &email, &actor).await?;
+    orders::cancel_all(tx, account, &email, &actor).await?;
+    tx.record(&actor, Action::DeleteAccount, email.as_str()).await?;
+    // Last, because every change of any key waits for this row.
+    keys::note_change(tx).await?;
+    Ok(true)
+}
+
+async fn end_sessions<T: Transaction>(tx: &T, account: AccountId) -> Result<(), T::Error> {
+    tx.execute(both("DELETE FROM sessions WHERE account_id = $1"), &[&account]).await.map(drop)
 }

@@ -3,11 +3,9 @@
 
 use std::path::Path;
 
-use super::{Result, Store};
-use crate::domain::{Action, Actor, AuditEntry, AuditQuery, Timestamp};
-
-pub const INSERT: &str = "INSERT INTO audit (created_at, action, actor, subject, client_address, request_id)
-    VALUES ($1, $2, $3, $4, $5, $6)";
+use super::statement::{Sql, both};
+use super::{Result, Store, page_of};
+use crate::domain::{Actor, AuditEntry, AuditQuery, Timestamp};
 
 macro_rules! select {
     ($clauses:literal) => {
@@ -15,33 +13,9 @@ macro_rules! select {
     };
 }
 
-pub(super) mod postgres;
-pub(super) mod sqlite;
+const LIST: Sql = both(select!("WHERE id > $1 AND created_at >= $2 ORDER BY id LIMIT $3"));
 
-pub const LIST: &str = select!("WHERE id > $1 AND created_at >= $2 ORDER BY id LIMIT $3");
-
-pub const LIST_DESCENDING: &str = select!("WHERE id < $1 AND created_at >= $2 ORDER BY id DESC LIMIT $3");
-
-/// The columns of a new row, except its subject.
-pub struct Values<'a> {
-    pub at: i64,
-    pub action: &'static str,
-    pub actor: &'a str,
-    pub client_address: Option<String>,
-    pub request_id: Option<&'a str>,
-}
-
-impl<'a> Values<'a> {
-    pub fn of(actor: &'a Actor, action: Action) -> Self {
-        Self {
-            at: actor.at.as_milliseconds(),
-            action: action.as_str(),
-            actor: actor.name(),
-            client_address: actor.client_address.map(|address| address.to_canonical().to_string()),
-            request_id: actor.request_id.as_deref(),
-        }
-    }
-}
+const LIST_DESCENDING: Sql = both(select!("WHERE id < $1 AND created_at >= $2 ORDER BY id DESC LIMIT $3"));
 
 from_row!(AuditEntry { id, at, action, actor, subject, client_address, request_id });
 
@@ -50,10 +24,34 @@ pub fn of_path(path: &Path) -> String {
     path.display().to_string().replace(char::is_control, "\u{fffd}")
 }
 
-methods! {
+/// Returns the network address of the author, as it is stored.
+pub fn client_address(actor: &Actor) -> Option<String> {
+    actor.client_address.map(|address| address.to_canonical().to_string())
+}
+
+const DELETE_OLD: Sql = Sql {
+    sqlite: "DELETE FROM audit WHERE id IN (
+        SELECT id FROM audit WHERE created_at < $1 ORDER BY created_at LIMIT $2) RETURNING id",
+    // Skips rows that another process is deleting.
+    postgres: "DELETE FROM audit WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM audit WHERE created_at < $1 ORDER BY created_at LIMIT $2
+        FOR UPDATE SKIP LOCKED)) RETURNING id",
+};
+
+/// Statements that each connection of PostgreSQL for reads or single writes prepares.
+pub const STATEMENTS: &[Sql] = &[LIST, LIST_DESCENDING, DELETE_OLD];
+
+impl Store {
     /// Returns a page of the audit, in the direction of the query, and whether more follow.
-    async fn list_audit(query: &AuditQuery) -> Result<(Vec<AuditEntry>, bool)>;
+    pub async fn list_audit(&self, query: &AuditQuery) -> Result<(Vec<AuditEntry>, bool)> {
+        let AuditQuery { page, since } = query;
+        let sql = page.direction.choose(LIST, LIST_DESCENDING);
+        let entries = self.all(sql, &[&page.start(), since, &(page.limit.get() + 1)]).await?;
+        Ok(page_of(entries, page.limit))
+    }
 
     /// Deletes at most `limit` of the rows that are older than `before`, oldest first. Returns the number deleted.
-    async fn delete_old_audit(before: Timestamp, limit: u32) -> Result<u64>;
+    pub async fn delete_old_audit(&self, before: Timestamp, limit: u32) -> Result<u64> {
+        self.delete(DELETE_OLD, before, limit).await
+    }
 }

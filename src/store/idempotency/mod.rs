@@ -1,12 +1,33 @@
 //! Idempotency keys of writes, and the responses stored under them.
 
-pub(super) mod postgres;
 mod sqlite;
 
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use crate::domain::KeyedRequest;
+use super::Store;
+use super::statement::Sql;
+use crate::domain::{KeyedRequest, Timestamp};
+
+const DELETE_EXPIRED: Sql = Sql {
+    sqlite: "DELETE FROM idempotency_records WHERE rowid IN (
+        SELECT rowid FROM idempotency_records WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2) RETURNING status",
+    // Skips rows that another process is deleting. Selects by `ctid`, which does not change while a row is locked. A generic
+    // plan that joins by key may read the whole table.
+    postgres: "DELETE FROM idempotency_records WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM idempotency_records WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2
+        FOR UPDATE SKIP LOCKED)) RETURNING status",
+};
+
+/// Statements that each connection of PostgreSQL for reads or single writes prepares.
+pub const STATEMENTS: &[Sql] = &[DELETE_EXPIRED];
+
+impl Store {
+    /// Deletes at most `limit` of the responses that have expired by `now`, oldest first. Returns the number deleted.
+    pub async fn delete_expired_responses(&self, now: Timestamp, limit: u32) -> super::Result<u64> {
+        self.delete(DELETE_EXPIRED, now, limit).await
+    }
+}
 
 /// A response as it is stored and sent.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Responses stored under idempotency keys.
 
-use crate::domain::{KeyedRequest, Timestamp};
+use crate::domain::KeyedRequest;
 use crate::store::sqlite::{Atomicity, Effect, NewRow, Sqlite, WriteConnection};
 use crate::store::{Outcome, Result, StoredResponse, WriteKey};
 
@@ -35,16 +35,6 @@ impl Sqlite {
             Some(key) => write_once(conn, &key, write),
         };
         self.submit(atomicity, effect, write).await
-    }
-
-    /// Deletes at most `limit` of the responses that have expired by `now`, oldest first. Returns the number deleted.
-    pub async fn delete_expired_responses(&self, now: Timestamp, limit: u32) -> Result<u64> {
-        self.submit(Atomicity::Statement, Effect::Unlisted, move |conn| {
-            let delete = "DELETE FROM idempotency_records WHERE rowid IN (
-                SELECT rowid FROM idempotency_records WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2)";
-            Ok(conn.execute(delete, (now.as_milliseconds(), limit))? as u64)
-        })
-        .await
     }
 }
 

@@ -8,31 +8,42 @@ pub(super) mod sqlite_outbox;
 
 use super::export::{Exported, MessageSink};
 use super::row::{FromRow, Row};
+use super::statement::{Sql, both};
+use super::transaction::Transaction;
 use super::{Outcome, RelayLease, Result, Store, WriteKey};
 use crate::domain::{
-    AccountId, Actor, Direction, Message, MessageId, MessageQuery, MessageRecord, PageLimit, Timestamp, TrackedMessage,
+    AccountId, Action, Actor, Direction, Message, MessageId, MessageQuery, MessageRecord, PageLimit, Timestamp,
+    TrackedMessage,
 };
 
 /// Size of texts after which a page of messages ends, so that a slow client keeps little in memory: a hundred of the longest
 /// messages take 4 MB.
 const PAGE_BYTES: usize = 256 * 1024;
 
-/// The row of `meta` with the messages to retry, added to those that the relay has not taken yet.
-pub(super) const ADD_RETRIES: &str = "INSERT INTO meta AS kept (key, value) VALUES ('retries', $1)
-    ON CONFLICT (key) DO UPDATE SET value = kept.value || ' ' || $1";
-pub(super) const FIND_RETRIES: &str = "SELECT value FROM meta WHERE key = 'retries'";
-pub(super) const TAKE_RETRIES: &str = "DELETE FROM meta WHERE key = 'retries' RETURNING value";
+/// Ordered by the columns of the index. The planner of PostgreSQL does not use the index without `sent_at`.
+const UNSENT: Sql = both(
+    "SELECT id, account_id, message, created_at FROM messages
+    WHERE sent_at IS NULL AND (account_id, id) > ($1, $2) ORDER BY sent_at, account_id, id LIMIT $3",
+);
 
-/// Returns the ids for [`ADD_RETRIES`].
-pub(super) fn retries(ids: &[MessageId]) -> String {
-    if ids.is_empty() { "all".into() } else { ids.iter().map(MessageId::to_string).collect::<Vec<_>>().join(" ") }
-}
+const COUNT_UNSENT: Sql =
+    both("SELECT count(*) FROM (SELECT 1 FROM messages WHERE sent_at IS NULL LIMIT $1) AS unsent");
+
+/// The row of `meta` with the messages to retry, which the relay has not taken yet.
+const FIND_RETRIES: Sql = both("SELECT value FROM meta WHERE key = 'retries'");
+const TAKE_RETRIES: Sql = both("DELETE FROM meta WHERE key = 'retries' RETURNING value");
+
+/// Locks a message, so that the relay does not mark it as sent meanwhile.
+const FIND_WAITING: Sql = locking!("SELECT id FROM messages WHERE sent_at IS NULL AND id = $1", "FOR UPDATE");
+
+/// Statements that each connection of PostgreSQL for reads or single writes prepares.
+pub const STATEMENTS: &[Sql] = &[UNSENT, COUNT_UNSENT, FIND_RETRIES, TAKE_RETRIES];
 
 /// Reads a page of messages, at most [`PAGE_BYTES`] and one message. Returns whether more rows follow.
 pub(super) fn page<E>(
-    rows: impl Iterator<Item = std::result::Result<TrackedMessage, E>>,
+    rows: impl Iterator<Item = Result<TrackedMessage, E>>,
     limit: PageLimit,
-) -> std::result::Result<(Vec<TrackedMessage>, bool), E> {
+) -> Result<(Vec<TrackedMessage>, bool), E> {
     let (mut page, mut bytes) = (Vec::new(), 0);
     for row in rows {
         let row = row?;
@@ -48,13 +59,13 @@ pub(super) fn page<E>(
 from_row!(Message { id, account, text, created_at });
 
 impl FromRow for TrackedMessage {
-    fn from_row<R: Row>(row: &R) -> std::result::Result<Self, R::Error> {
+    fn from_row<R: Row>(row: &R) -> Result<Self, R::Error> {
         Ok((Message::from_row(row)?, row.column(4)?))
     }
 }
 
 impl FromRow for MessageRecord {
-    fn from_row<R: Row>(row: &R) -> std::result::Result<Self, R::Error> {
+    fn from_row<R: Row>(row: &R) -> Result<Self, R::Error> {
         Ok(Self { message: Message::from_row(row)?, sent_at: row.column(4)?, account: row.column(5)? })
     }
 }
@@ -71,25 +82,8 @@ methods! {
     async fn list_messages_of(account: AccountId, direction: Direction, after: Option<MessageId>, limit: PageLimit)
         -> Result<(Vec<TrackedMessage>, bool)>;
 
-    /// Returns at most `limit` messages after `after` that are not acknowledged, in order of their accounts and ids.
-    /// Requires the relay lease.
-    async fn unsent_messages(after: (AccountId, MessageId), limit: u32) -> Result<Vec<Message>>;
-
-    /// Counts the messages that are not acknowledged, up to `up_to`.
-    async fn count_unsent_messages(up_to: u32) -> Result<u64>;
-
     /// Records that the web server has acknowledged these messages.
     async fn mark_messages_sent(messages: Vec<(AccountId, MessageId)>, now: Timestamp) -> Result<()>;
-
-    /// Tells the relay to try waiting messages now, or all if `ids` is empty. Returns false, and changes nothing, if one of
-    /// them is not waiting.
-    async fn retry_messages(ids: Vec<MessageId>) -> Result<bool>;
-
-    /// Takes the ids of [`Self::retry_messages`], or `all`, separated by spaces. `None` if there are none.
-    async fn take_retries() -> Result<Option<String>>;
-
-    /// Deletes waiting messages. Returns false, and changes nothing, if one of them is not waiting.
-    async fn discard_messages(ids: Vec<MessageId>, actor: Actor) -> Result<bool>;
 
     /// Deletes at most `limit` of the messages sent before `before`, oldest first. Returns the number deleted.
     async fn delete_sent_messages(before: Timestamp, limit: u32) -> Result<u64>;
@@ -101,7 +95,70 @@ methods! {
     async fn count_messages(query: &MessageQuery) -> Result<u64>;
 }
 
+transactions! { Savepoint:
+    /// Tells the relay to try waiting messages now, or all if `ids` is empty. Returns false, and changes nothing, if one of
+    /// them is not waiting.
+    async fn retry_messages(ids: Vec<MessageId>) -> Result<bool>;
+
+    /// Deletes waiting messages. Returns false, and changes nothing, if one of them is not waiting.
+    async fn discard_messages(ids: Vec<MessageId>, actor: Actor) -> Result<bool>;
+}
+
+async fn retry_messages<T: Transaction>(tx: &T, ids: Vec<MessageId>) -> Result<bool, T::Error> {
+    let are_waiting = are_waiting(tx, &ids).await?;
+    if are_waiting {
+        let add = both(
+            "INSERT INTO meta AS kept (key, value) VALUES ('retries', $1)
+            ON CONFLICT (key) DO UPDATE SET value = kept.value || ' ' || $1",
+        );
+        let ids: Vec<_> = ids.iter().map(MessageId::to_string).collect();
+        let retries = if ids.is_empty() { "all".into() } else { ids.join(" ") };
+        tx.execute(add, &[&retries]).await?;
+    }
+    Ok(are_waiting)
+}
+
+async fn discard_messages<T: Transaction>(tx: &T, ids: Vec<MessageId>, actor: Actor) -> Result<bool, T::Error> {
+    if !are_waiting(tx, &ids).await? {
+        return Ok(false);
+    }
+    for id in &ids {
+        tx.execute(both("DELETE FROM messages WHERE sent_at IS NULL AND id = $1"), &[id]).await?;
+        tx.record(&actor, Action::DiscardMessage, &id.to_string()).await?;
+    }
+    Ok(true)
+}
+
+async fn are_waiting<T: Transaction>(tx: &T, ids: &[MessageId]) -> Result<bool, T::Error> {
+    for id in ids {
+        if tx.all::<()>(FIND_WAITING, &[id]).await?.is_empty() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 impl Store {
+    /// Returns at most `limit` messages after `after` that are not acknowledged, in order of their accounts and ids.
+    /// Requires the relay lease.
+    pub async fn unsent_messages(&self, after: (AccountId, MessageId), limit: u32) -> Result<Vec<Message>> {
+        self.all(UNSENT, &[&after.0, &after.1, &i64::from(limit)]).await
+    }
+
+    /// Counts the messages that are not acknowledged, up to `up_to`.
+    pub async fn count_unsent_messages(&self, up_to: u32) -> Result<u64> {
+        let counted: Option<(i64,)> = self.first(COUNT_UNSENT, &[&i64::from(up_to)]).await?;
+        Ok(counted.map_or(0, |(count,)| count.unsigned_abs()))
+    }
+
+    /// Takes the ids of [`Self::retry_messages`], or `all`, separated by spaces. `None` if there are none.
+    pub async fn take_retries(&self) -> Result<Option<String>> {
+        if self.first::<()>(FIND_RETRIES, &[]).await?.is_none() {
+            return Ok(None);
+        }
+        Ok(self.write(TAKE_RETRIES, &[]).await?.pop().map(|(ids,)| ids))
+    }
+
     /// Acquires the relay lease or confirms it. Returns `false` if another process holds it.
     ///
     /// The holder confirms its lease every few seconds. The first call on a database creates an index of the messages.

@@ -5,11 +5,9 @@ use std::fs::{File, TryLockError};
 use rusqlite::Row;
 
 use super::query;
-use crate::domain::{AccountId, Action, Actor, Message, MessageId, MessageQuery, Timestamp};
-use crate::store::audit;
+use crate::domain::{AccountId, MessageId, MessageQuery, Timestamp};
 use crate::store::export::{self, Exported, MessageSink};
-use crate::store::messages::{ADD_RETRIES, FIND_RETRIES, TAKE_RETRIES, retries};
-use crate::store::sqlite::{Atomicity, Effect, Sqlite, WriteConnection, own_file, rows};
+use crate::store::sqlite::{Atomicity, Effect, Sqlite, own_file, rows};
 use crate::store::{Result, StoreError};
 
 /// File in the data directory. The process that holds its lock is the relay. The lock ends with the process.
@@ -29,9 +27,6 @@ pub const FIRST_INDEX: &str = "CREATE INDEX messages_by_sending ON messages (sen
 #[derive(Debug, Default)]
 pub struct RelayLease(Option<File>);
 
-const UNSENT: &str = "SELECT id, account_id, message, created_at FROM messages
-    WHERE sent_at IS NULL AND (account_id, id) > (?1, ?2) ORDER BY account_id, id LIMIT ?3";
-
 impl Sqlite {
     pub async fn hold_relay_lease(&self, lease: &mut RelayLease) -> Result<bool> {
         if lease.0.is_some() {
@@ -50,16 +45,6 @@ impl Sqlite {
         Ok(true)
     }
 
-    pub async fn unsent_messages(&self, after: (AccountId, MessageId), limit: u32) -> Result<Vec<Message>> {
-        let params = (after.0.0, *after.1.as_bytes(), limit);
-        self.read(|conn| rows::all(conn, UNSENT, params, rows::read))
-    }
-
-    pub async fn count_unsent_messages(&self, up_to: u32) -> Result<u64> {
-        let count = "SELECT count(*) FROM (SELECT 1 FROM messages WHERE sent_at IS NULL LIMIT ?1)";
-        self.read(|conn| rows::count(conn, count, [up_to]))
-    }
-
     pub async fn mark_messages_sent(&self, messages: Vec<(AccountId, MessageId)>, now: Timestamp) -> Result<()> {
         self.submit(Atomicity::Batch, Effect::Unlisted, move |conn| {
             // The clock of the process that accepted the message may differ.
@@ -68,40 +53,6 @@ impl Sqlite {
                 conn.execute(mark, (now.as_milliseconds(), account.0, id.as_bytes()))?;
             }
             Ok(())
-        })
-        .await
-    }
-
-    pub async fn retry_messages(&self, ids: Vec<MessageId>) -> Result<bool> {
-        self.submit(Atomicity::Savepoint, Effect::Unlisted, move |conn| {
-            let are_waiting = are_waiting(conn, &ids)?;
-            if are_waiting {
-                conn.execute(ADD_RETRIES, [retries(&ids)])?;
-            }
-            Ok(are_waiting)
-        })
-        .await
-    }
-
-    pub async fn take_retries(&self) -> Result<Option<String>> {
-        let found: Vec<String> = self.read(|conn| rows::all(conn, FIND_RETRIES, [], |row| row.get(0)))?;
-        if found.is_empty() {
-            return Ok(None);
-        }
-        let take = |conn: &WriteConnection<'_>| Ok(conn.find(TAKE_RETRIES, [], |row| row.get(0))?);
-        self.submit(Atomicity::Statement, Effect::Unlisted, take).await
-    }
-
-    pub async fn discard_messages(&self, ids: Vec<MessageId>, actor: Actor) -> Result<bool> {
-        self.submit(Atomicity::Savepoint, Effect::Unlisted, move |conn| {
-            if !are_waiting(conn, &ids)? {
-                return Ok(false);
-            }
-            for id in &ids {
-                conn.execute("DELETE FROM messages WHERE sent_at IS NULL AND id = ?1", [id.as_bytes()])?;
-                audit::sqlite::record(conn, &actor, Action::DiscardMessage, &id.to_string())?;
-            }
-            Ok(true)
         })
         .await
     }
@@ -131,16 +82,6 @@ impl Sqlite {
         let count = query::count(query);
         self.read_long(move |conn| rows::count(conn, &count, [])).await
     }
-}
-
-fn are_waiting(conn: &WriteConnection<'_>, ids: &[MessageId]) -> Result<bool> {
-    let find = "SELECT 1 FROM messages WHERE sent_at IS NULL AND id = ?1";
-    for id in ids {
-        if conn.find(find, [id.as_bytes()], |row| row.get::<_, i64>(0))?.is_none() {
-            return Ok(false);
-        }
-    }
-    Ok(true)
 }
 
 fn select(query: &MessageQuery) -> String {

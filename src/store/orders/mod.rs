@@ -1,8 +1,10 @@
 //! Orders.
 
-use super::{Outcome, Result, Store, WriteKey};
+use super::statement::{Parameters, Sql, both};
+use super::transaction::Transaction;
+use super::{Outcome, Result, Store, WriteKey, audit};
 use crate::domain::order::{PlaceOrderError, TransitionError};
-use crate::domain::{AccountId, NewOrder, Order, OrderQuery, OrderTransition};
+use crate::domain::{AccountId, Action, Actor, Email, NewOrder, Order, OrderQuery, OrderTransition, Transition};
 
 /// A query for orders.
 macro_rules! select {
@@ -11,19 +13,8 @@ macro_rules! select {
     };
 }
 
-/// A query for names, without the ids of the orders.
-macro_rules! names {
-    ($ids:literal) => {
-        concat!(
-            "SELECT orders.id, pets.name, accounts.email FROM orders JOIN pets ON pets.id = pet_id
-             JOIN accounts ON accounts.id = account_id WHERE orders.id ",
-            $ids
-        )
-    };
-}
-
 pub(super) mod postgres;
-pub(super) mod sqlite;
+mod sqlite;
 
 /// Statements for lists of all customers or of one, with any status or with one, ascending and descending.
 type Lists = [[[&'static str; 2]; 2]; 2];
@@ -31,6 +22,12 @@ type Lists = [[[&'static str; 2]; 2]; 2];
 /// Lists of all orders, in both databases.
 const LISTS_OF_ALL: [&str; 2] =
     [select!("WHERE id > $1 ORDER BY id LIMIT $2"), select!("WHERE id < $1 ORDER BY id DESC LIMIT $2")];
+
+const NAMES: Sql = among!(
+    "SELECT orders.id, pets.name, accounts.email FROM orders JOIN pets ON pets.id = pet_id
+    JOIN accounts ON accounts.id = account_id WHERE orders.id",
+    "$1"
+);
 
 /// Returns the statement for a list. Its parameters are the customer and the status, if they are given, the start and the
 /// number of rows.
@@ -63,11 +60,46 @@ methods! {
     /// Returns an order. With `customer`, only one of that customer.
     async fn find_order(customer: Option<AccountId>, id: i64) -> Result<Option<Order>>;
 
-    /// Returns the names in the orders with these ids, in any order.
-    async fn order_names(orders: Vec<i64>) -> Result<Vec<OrderNames>>;
-
     /// Passes a page of the orders of `customer`, or of all customers, to `each`, in the direction of the query. Returns
     /// whether more follow.
     async fn list_orders(customer: Option<AccountId>, query: &OrderQuery, each: &mut (dyn FnMut(Order) + Send))
         -> Result<bool>;
+}
+
+impl Store {
+    /// Returns the names in the orders with these ids, in any order.
+    pub async fn order_names(&self, orders: Vec<i64>) -> Result<Vec<OrderNames>> {
+        self.all(NAMES, &[&format!("{orders:?}")]).await
+    }
+}
+
+/// Cancels the open orders of an account whose row is locked. After its deletion, nobody else could release their animals.
+pub(super) async fn cancel_all<T: Transaction>(
+    tx: &T,
+    account: AccountId,
+    email: &Email,
+    actor: &Actor,
+) -> Result<(), T::Error> {
+    let cancel = both(
+        "UPDATE orders SET status = $1, updated_at = CASE WHEN updated_at < $2 THEN $2 ELSE updated_at END
+        WHERE account_id = $3 AND status = $4 RETURNING id",
+    );
+    let release = among!("UPDATE pets SET status = $1 FROM orders WHERE pets.id = pet_id AND orders.id", "$2");
+    let record = among!(
+        "INSERT INTO audit (created_at, action, actor, subject, client_address, request_id)
+        SELECT $1, $2, $3, 'order ' || id || ' of ' || $4, $5, $6 FROM orders WHERE id",
+        "$7"
+    );
+    let (from, to) = Transition::Cancel.rule();
+    let (action, name, address) = (Action::CancelOrder.as_str(), actor.name(), audit::client_address(actor));
+    for status in from {
+        let cancelled: Vec<(i64,)> = tx.all(cancel, &[&to, &actor.at, &account, status]).await?;
+        let orders = format!("{:?}", cancelled.iter().map(|(id,)| id).collect::<Vec<_>>());
+        tx.execute(release, &[&to.pet(), &orders]).await?;
+        if actor.account.as_ref() != Some(email) {
+            let values: Parameters<'_> = &[&actor.at, &action, &name, email, &address, &actor.request_id, &orders];
+            tx.execute(record, values).await?;
+        }
+    }
+    Ok(())
 }

@@ -2,16 +2,15 @@
 
 use std::collections::{HashMap, HashSet};
 
+use tokio_postgres::Error;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Error};
 
 use crate::domain::order::{PlaceOrderError, TransitionError};
 use crate::domain::{
-    AccountId, Action, Actor, NewOrder, Order, OrderClerk, OrderQuery, OrderStatus, OrderTransition, PetStatus,
-    Timestamp, Transition,
+    AccountId, Action, NewOrder, Order, OrderClerk, OrderQuery, OrderStatus, OrderTransition, PetStatus, Timestamp,
 };
-use crate::store::audit::Values;
-use crate::store::orders::{LISTS_OF_ALL, Lists, OrderNames, list};
+use crate::store::audit::client_address;
+use crate::store::orders::{LISTS_OF_ALL, Lists, NAMES, list};
 use crate::store::postgres::database::Postgres;
 use crate::store::postgres::rows;
 use crate::store::postgres::write::{Write, WriteResult};
@@ -108,12 +107,10 @@ const LISTS: Lists = [
 
 const FIND: &str = select!("WHERE id = $1 AND ($2::bigint IS NULL OR account_id = $2)");
 
-const NAMES: &str = names!("= ANY($1)");
-
 /// Statements prepared on each connection for reads or single writes.
 pub const STATEMENTS: &[&str] = &[
-    FIND, NAMES, LISTS[0][0][0], LISTS[0][0][1], LISTS[0][1][0], LISTS[0][1][1], LISTS[1][0][0], LISTS[1][0][1],
-    LISTS[1][1][0], LISTS[1][1][1],
+    FIND, NAMES.postgres, LISTS[0][0][0], LISTS[0][0][1], LISTS[0][1][0], LISTS[0][1][1], LISTS[1][0][0],
+    LISTS[1][0][1], LISTS[1][1][0], LISTS[1][1][1],
 ];
 
 impl Postgres {
@@ -136,11 +133,6 @@ impl Postgres {
     pub async fn find_order(&self, customer: Option<AccountId>, id: i64) -> Result<Option<Order>> {
         let rows = self.readers.query(FIND, &[&id, &customer.map(|id| id.0)]).await?;
         rows::first(&rows)
-    }
-
-    pub async fn order_names(&self, orders: Vec<i64>) -> Result<Vec<OrderNames>> {
-        let rows = self.readers.query(NAMES, &[&orders]).await?;
-        Ok(rows.iter().map(OrderNames::from_row).collect::<std::result::Result<_, _>>()?)
     }
 
     pub async fn list_orders(
@@ -237,8 +229,8 @@ async fn apply(
     let rows = match &request.by {
         OrderClerk::Customer(_) => prepared.query(TRANSITION, &parameters).await?,
         OrderClerk::Staff(_, actor) => {
-            let Values { at, action, actor, client_address, request_id } = Values::of(actor, Action::step(transition));
-            let recorded: [&(dyn ToSql + Sync); 5] = [&at, &action, &actor, &client_address, &request_id];
+            let (action, name, address) = (Action::step(transition).as_str(), actor.name(), client_address(actor));
+            let recorded: [&(dyn ToSql + Sync); 5] = [&actor.at, &action, &name, &address, &actor.request_id];
             prepared.query(TRANSITION_BY_STAFF, &[&parameters[..], &recorded[..]].concat()).await?
         }
     };
@@ -247,30 +239,4 @@ async fn apply(
         Some(_) => Ok(Order { status: to, ..Order::from_row(row)? }),
         None => Err(TransitionError::WrongStatus { transition, status: row.try_get(3)? }),
     })
-}
-
-/// Cancels an account's open orders, in a transaction that has locked the account's row. After the account's deletion,
-/// nobody else could release their animals.
-pub async fn cancel_all(
-    client: &Client,
-    account: AccountId,
-    email: &str,
-    actor: &Actor,
-) -> std::result::Result<(), Error> {
-    let (from, to) = Transition::Cancel.rule();
-    let from: Vec<_> = from.iter().map(|status| status.code()).collect();
-    let cancel = "WITH cancelled AS (
-            UPDATE orders SET status = $3, updated_at = greatest(updated_at, $5)
-            WHERE account_id = $1 AND status = ANY ($2::smallint[]) RETURNING id, pet_id
-        ), recorded AS (
-            INSERT INTO audit (created_at, action, actor, subject, client_address, request_id)
-            SELECT $5, $6, $7, 'order ' || id || ' of ' || $8::text, $9, $10 FROM cancelled WHERE $11::boolean ORDER BY id
-        )
-        UPDATE pets SET status = $4 WHERE id IN (SELECT pet_id FROM cancelled)";
-    let (status, pet) = (to.code(), to.pet().code());
-    let is_of_another = actor.account.as_ref().is_none_or(|account| account.as_str() != email);
-    let Values { at, action, actor, client_address, request_id } = Values::of(actor, Action::CancelOrder);
-    let parameters: [&(dyn ToSql + Sync); 11] =
-        [&account.0, &from, &status, &pet, &at, &action, &actor, &email, &client_address, &request_id, &is_of_another];
-    client.execute(cancel, &parameters).await.map(|_| ())
 }

@@ -4,15 +4,13 @@ use rusqlite::{Row, params_from_iter};
 
 use crate::domain::order::{PlaceOrderError, TransitionError};
 use crate::domain::{
-    AccountId, Action, Actor, Email, NewOrder, Order, OrderClerk, OrderQuery, OrderStatus, OrderTransition, PetStatus,
-    Transition,
+    AccountId, Action, Email, NewOrder, Order, OrderClerk, OrderQuery, OrderStatus, OrderTransition, PetStatus,
 };
 use crate::store::accounts::FIND_EMAIL;
-use crate::store::audit;
-use crate::store::audit::Values;
-use crate::store::orders::{LISTS_OF_ALL, Lists, OrderNames, list};
+use crate::store::orders::{LISTS_OF_ALL, Lists, list};
 use crate::store::pets;
 use crate::store::sqlite::{Atomicity, Effect, Sqlite, WriteConnection, rows};
+use crate::store::transaction::{Transaction, at_once};
 use crate::store::{Outcome, Result, WriteKey};
 
 /// SQLite merges the four ordered lists while it reads, and reads no more of each than it returns.
@@ -56,11 +54,6 @@ const LISTS: Lists = [
 
 const FIND: &str = select!("WHERE id = ?1 AND (?2 IS NULL OR account_id = ?2)");
 
-/// Records that all orders of an account with a status are cancelled.
-const RECORD_ALL: &str = "INSERT INTO audit (created_at, action, actor, subject, client_address, request_id)
-    SELECT ?4, ?5, ?6, 'order ' || id || ' of ' || ?3, ?7, ?8
-    FROM orders WHERE account_id = ?1 AND status = ?2 ORDER BY id";
-
 impl Sqlite {
     pub async fn place_order(
         &self,
@@ -80,11 +73,6 @@ impl Sqlite {
 
     pub async fn find_order(&self, customer: Option<AccountId>, id: i64) -> Result<Option<Order>> {
         self.read(|conn| rows::first(conn, FIND, (id, customer.map(|id| id.0)), rows::read))
-    }
-
-    pub async fn order_names(&self, orders: Vec<i64>) -> Result<Vec<OrderNames>> {
-        let ids = format!("{orders:?}");
-        self.read(|conn| rows::all(conn, names!("IN (SELECT value FROM json_each($1))"), [&ids], rows::read))
     }
 
     pub async fn list_orders(
@@ -147,35 +135,11 @@ fn apply(conn: &WriteConnection<'_>, request: OrderTransition) -> Result<std::re
     if let OrderClerk::Staff(account, actor) = by
         && account != order.account
     {
-        let customer: Email = conn.query_row(FIND_EMAIL, [order.account.0], |row| row.get(0))?;
+        let customer: Email = conn.query_row(FIND_EMAIL.sqlite, [order.account.0], |row| row.get(0))?;
         let subject = format!("order {id} of {}", customer.as_str());
-        audit::sqlite::record(conn, &actor, Action::step(transition), &subject)?;
+        at_once(conn.record(&actor, Action::step(transition), &subject))?;
     }
     Ok(Ok(moved))
-}
-
-/// Cancels an account's open orders. After the account's deletion, nobody else could release their animals.
-///
-/// One by one, because SQLite keeps a copy of every page that a statement for several rows changes.
-pub fn cancel_all(conn: &WriteConnection<'_>, account: AccountId, email: &Email, actor: &Actor) -> Result<()> {
-    let (from, to) = Transition::Cancel.rule();
-    let is_customer = actor.account.as_ref() == Some(email);
-    let Values { at, action, actor, client_address, request_id } = Values::of(actor, Action::CancelOrder);
-    for status in from {
-        if !is_customer {
-            let params = (account.0, status.code(), email.as_str(), at, action, actor, &client_address, request_id);
-            conn.execute(RECORD_ALL, params)?;
-        }
-        let open = "SELECT id, pet_id FROM orders WHERE account_id = ?1 AND status = ?2";
-        let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
-        let open: Vec<(i64, i64)> = rows::all(conn, open, (account.0, status.code()), read)?;
-        for (order, pet) in open {
-            let cancel = "UPDATE orders SET status = ?2, updated_at = max(updated_at, ?3) WHERE id = ?1";
-            conn.execute(cancel, (order, to.code(), at))?;
-            pets::sqlite::set_status(conn, pet, to.pet())?;
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use tokio::sync::Mutex;
 use tokio::time::timeout;
-use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error, Row};
 
 use super::error::timed_out;
@@ -34,6 +33,8 @@ pub struct Postgres {
     pub(in crate::store) transitions: WriteQueue<OrderTransition, true>,
     /// Connection for writes that are too rare for a batch.
     pub(in crate::store) single: SingleWrites,
+    /// Locked by a transaction of several statements.
+    pub(in crate::store) transactions: Mutex<()>,
     /// Locked while whole tables are counted.
     pub(in crate::store) counting: Arc<Mutex<()>>,
 }
@@ -43,14 +44,11 @@ pub struct Postgres {
 pub struct PetId(pub i64);
 
 impl Postgres {
-    /// Executes a write of one statement.
-    pub async fn write(&self, sql: &'static str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
-        Ok(self.single.write(sql, parameters).await?)
-    }
-
     /// Executes a transaction on its own connection. If it ends before its commit, the connection is dropped and the
-    /// transaction with it.
-    pub async fn write_steps<T>(&self, steps: impl AsyncFnOnce(&Client) -> std::result::Result<T, Error>) -> Result<T> {
+    /// transaction with it. One runs at a time: if a standby is lost, each would keep a connection of the server busy.
+    pub async fn transact<T>(&self, steps: impl AsyncFnOnce(&Client) -> std::result::Result<T, Error>) -> Result<T> {
+        let limit = self.cluster.timeout();
+        let _one = timeout(limit, self.transactions.lock()).await.map_err(|_| timed_out(limit))?;
         Ok(self.cluster.transaction(steps).await?)
     }
 

@@ -1,8 +1,8 @@
 //! PostgreSQL: any number of processes on one database or cluster.
 //!
-//! Every write is one statement, so no transaction is open between two round trips. Requests therefore share connections,
-//! and nothing has to be rolled back. Operations of several statements (an import, a copy, a new password, deleting an
-//! account) open their own connection.
+//! Every write of a request to the API is one statement, so no transaction is open between two round trips. Requests therefore
+//! share connections, and nothing has to be rolled back. Operations of several statements (an import, a copy, changes of
+//! accounts and keys) open their own connection.
 
 pub(super) mod database;
 mod error;
@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::TryFutureExt;
+use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 pub use crate::store::messages::postgres_outbox::RelayLease;
@@ -33,6 +34,7 @@ use write_queues::{WriteQueue, WriteQueues};
 
 use super::{Meters, MigrationStatus, ReaderMeter, Result, deployment};
 use crate::domain::{Deployment, Invalid};
+use crate::store;
 
 /// Timeout of the readiness check. Below a second, because probes often give up after that time.
 const CHECK_TIMEOUT: Duration = Duration::from_millis(800);
@@ -51,22 +53,26 @@ impl Postgres {
         let version = open::setting(&connection.client, "server_version").await?;
         let reader_meter = Arc::<ReaderMeter>::default();
         let observer = || Arc::clone(&reader_meter) as Arc<dyn Observer>;
-        let statements = [
-            crate::store::pets::postgres::STATEMENTS,
-            crate::store::orders::postgres::STATEMENTS,
-            crate::store::messages::postgres::STATEMENTS,
-            crate::store::messages::postgres_outbox::STATEMENTS,
-            crate::store::accounts::postgres::STATEMENTS,
-            crate::store::accounts::postgres_sessions::STATEMENTS,
-            crate::store::keys::postgres::STATEMENTS,
-            crate::store::idempotency::postgres::STATEMENTS,
-            crate::store::reset::postgres::STATEMENTS,
-            crate::store::audit::postgres::STATEMENTS,
-        ]
-        .concat();
+        let shared = [
+            store::accounts::STATEMENTS,
+            store::audit::STATEMENTS,
+            store::idempotency::STATEMENTS,
+            store::keys::STATEMENTS,
+            store::messages::STATEMENTS,
+            store::reset::STATEMENTS,
+        ];
+        let own = [
+            store::pets::postgres::STATEMENTS,
+            store::orders::postgres::STATEMENTS,
+            store::messages::postgres::STATEMENTS,
+            store::messages::postgres_outbox::STATEMENTS,
+            &[store::reset::postgres::OTHER_OWNER],
+        ];
+        let shared = shared.into_iter().flatten().map(|sql| sql.postgres);
+        let statements: Vec<_> = own.into_iter().flatten().copied().chain(shared).collect();
         let (readers, key_readers, pets, messages, orders, transitions, single) = tokio::try_join!(
             cluster.readers("reads", options.readers, &statements, observer()).err_into(),
-            cluster.readers("keys", 1, &[crate::store::keys::postgres::FIND], observer()).err_into(),
+            cluster.readers("keys", 1, &[store::keys::FIND_IN_POSTGRES], observer()).err_into(),
             WriteQueues::open(&cluster, ["animals", "animals_keyed"]),
             WriteQueues::open(&cluster, ["messages", "messages_keyed"]),
             WriteQueues::open(&cluster, ["orders", "orders_keyed"]),
@@ -89,6 +95,7 @@ impl Postgres {
             orders,
             transitions,
             single,
+            transactions: Mutex::default(),
             counting: Arc::default(),
         })
     }
@@ -147,7 +154,8 @@ impl Postgres {
     pub async fn check(&self) -> Result<()> {
         let check = async {
             self.cluster.check(CHECK_TIMEOUT).await?;
-            self.keys_version().await.map(|_| ())
+            self.readers.query(store::keys::VERSION.postgres, &[]).await?;
+            Ok(())
         };
         timeout(CHECK_TIMEOUT, check).await.unwrap_or_else(|_| Err(timed_out(CHECK_TIMEOUT)))
     }

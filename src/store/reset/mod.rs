@@ -4,6 +4,7 @@ pub(super) mod postgres;
 mod sqlite;
 
 use super::row::{FromRow, Row};
+use super::statement::Sql;
 use super::{PetSource, Result, Store, StoreError};
 use crate::domain::{Actor, Deployment};
 
@@ -27,12 +28,20 @@ impl FromRow for Contents {
     }
 }
 
-methods! {
-    /// Returns the number of resets so far, by any process. Counts that were read before a reset must not be shown after it.
-    async fn resets() -> Result<i64>;
-}
+const RESETS: Sql = Sql {
+    sqlite: "SELECT value FROM meta WHERE key = 'resets'",
+    postgres: "SELECT value::bigint FROM meta WHERE key = 'resets'",
+};
+
+/// Statements that each connection of PostgreSQL for reads or single writes prepares.
+pub const STATEMENTS: &[Sql] = &[RESETS];
 
 impl Store {
+    /// Returns the number of resets so far, by any process. Counts that were read before a reset must not be shown after it.
+    pub async fn resets(&self) -> Result<i64> {
+        Ok(self.first(RESETS, &[]).await?.map_or(0, |(resets,)| resets))
+    }
+
     /// Counts what [`Self::reset`] would delete. Fails if it would be refused.
     pub async fn before_reset(&self) -> Result<Contents> {
         self.refuse_production()?;

@@ -7,12 +7,12 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Error};
 
 use crate::domain::{Action, Actor};
-use crate::store::audit;
 use crate::store::pets::postgres::{self as pets, INSERT_ADDED};
 use crate::store::postgres::database::Postgres;
 use crate::store::postgres::rows;
 use crate::store::reset::{COUNT, Contents};
 use crate::store::row::FromRow;
+use crate::store::transaction::Transaction;
 use crate::store::{PetSource, Result, StoreError};
 
 /// Sent at once, so that a process that hangs does not keep its locks.
@@ -42,14 +42,9 @@ const IN_USE: &str = "the tables were in use for 30 s, for instance by an import
     try again when it has ended";
 
 /// Returns the owner of the tables unless the current role has its privileges. Only the owner can restart ids.
-const OTHER_OWNER: &str = "SELECT pg_get_userbyid(relowner)::text, current_user::text FROM pg_class
+pub const OTHER_OWNER: &str = "SELECT pg_get_userbyid(relowner)::text, current_user::text FROM pg_class
     WHERE oid IN ('idempotency_records'::regclass, 'orders'::regclass, 'pets'::regclass, 'messages'::regclass)
         AND NOT pg_has_role(relowner, 'USAGE') LIMIT 1";
-
-const RESETS: &str = "SELECT value::bigint FROM meta WHERE key = 'resets'";
-
-/// Statements prepared on each connection for reads or single writes.
-pub const STATEMENTS: &[&str] = &[OTHER_OWNER, RESETS];
 
 impl Postgres {
     pub async fn before_reset(&self) -> Result<Contents> {
@@ -64,7 +59,7 @@ impl Postgres {
         let connection = self.connect().await?;
         let (client, warnings) = (&connection.client, connection.warnings());
         let added = pets::begin_added(client, animals).await?;
-        audit::postgres::record(client, &actor, Action::ResetStore, self.deployment().as_str()).await?;
+        client.record(&actor, Action::ResetStore, self.deployment().as_str()).await?;
         replace_and_commit(client, is_interrupted).await?;
         connection.not_warned_since(warnings)?;
         Ok(added)
@@ -77,11 +72,6 @@ impl Postgres {
         Err(StoreError::Refused(format!(
             "the role {role} does not own the tables: run `petstore reset` with the role {owner}"
         )))
-    }
-
-    pub async fn resets(&self) -> Result<i64> {
-        let rows = self.readers.query(RESETS, &[]).await?;
-        rows.first().map_or(Ok(0), |row| Ok(row.try_get(0)?))
     }
 }
 

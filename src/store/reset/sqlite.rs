@@ -3,10 +3,10 @@
 use rusqlite::config::DbConfig;
 
 use crate::domain::{Action, Actor};
-use crate::store::audit;
 use crate::store::pets;
 use crate::store::reset::{COUNT, Contents};
 use crate::store::sqlite::{Atomicity, Sqlite, WriteConnection, rows};
+use crate::store::transaction::{Transaction, at_once};
 use crate::store::{PetSource, Result};
 
 /// Without `WHERE`, and while no foreign key is checked, SQLite frees the pages of a table without visiting its rows. It
@@ -28,15 +28,10 @@ impl Sqlite {
         self.submit_long(Atomicity::Batch, move |conn| {
             without_foreign_keys(conn, |conn| Ok(conn.execute_batch(DELETE_ALL)?))?;
             conn.execute(COUNT_RESET, [])?;
-            audit::sqlite::record(conn, &actor, Action::ResetStore, subject)?;
+            at_once(conn.record(&actor, Action::ResetStore, subject))?;
             pets::sqlite::insert_all(conn, animals)
         })
         .await
-    }
-
-    pub async fn resets(&self) -> Result<i64> {
-        let find = "SELECT value FROM meta WHERE key = 'resets'";
-        self.read(|conn| Ok(rows::first(conn, find, [], |row| row.get(0))?.unwrap_or_default()))
     }
 }
 

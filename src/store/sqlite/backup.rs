@@ -8,8 +8,9 @@ pub use sqlite_group_commit::{Progress, Target};
 use super::schema::PetstoreSchema;
 use super::{Sqlite, folder};
 use crate::domain::{Action, Actor, Deployment};
+use crate::store::Result;
 use crate::store::audit::of_path;
-use crate::store::{Result, audit};
+use crate::store::transaction::{Transaction, at_once};
 
 /// Content of a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +49,7 @@ pub fn restore(
 ) -> Result<Copied> {
     let before_publish = |restored: &Connection| {
         end_sessions(restored)?;
-        Ok(audit::sqlite::record(restored, actor, Action::RestoreStore, &of_path(backup))?)
+        Ok(at_once(restored.record(actor, Action::RestoreStore, &of_path(backup)))?)
     };
     copied(deployment, |schema| {
         sqlite_group_commit::restore(backup, &folder(data_dir), schema, replace, before_publish, progress)

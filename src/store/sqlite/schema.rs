@@ -63,7 +63,7 @@ impl Schema for PetstoreSchema {
 
     fn verify(&self, conn: &Connection) -> Result<()> {
         migrations::verify(conn)?;
-        keys::sqlite::version(conn)?;
+        rows::first(conn, keys::VERSION.sqlite, [], rows::read::<(i64,)>)?;
         Ok(self.find(conn)?)
     }
 

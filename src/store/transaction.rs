@@ -1,0 +1,98 @@
+//! Transactions of several statements that both databases run alike.
+//!
+//! On PostgreSQL, each has a connection of its own. A statement does not see rows that were committed while it waited for a
+//! lock, but the next statement does.
+
+use rusqlite::Connection;
+use tokio_postgres::Client;
+
+use super::row::FromRow;
+use super::sqlite::rows;
+use super::statement::{Parameters, Sql, both, for_postgres, for_sqlite};
+use super::{StoreError, audit};
+use crate::domain::{Action, Actor};
+
+const INSERT: Sql = both(
+    "INSERT INTO audit (created_at, action, actor, subject, client_address, request_id) VALUES ($1, $2, $3, $4, $5, $6)",
+);
+
+/// An open transaction of either database. An error undoes it.
+pub trait Transaction {
+    type Error;
+
+    async fn all<T: FromRow>(&self, sql: Sql, parameters: Parameters<'_>) -> Result<Vec<T>, Self::Error>;
+
+    /// Runs a statement that returns at most one row.
+    async fn first<T: FromRow>(&self, sql: Sql, parameters: Parameters<'_>) -> Result<Option<T>, Self::Error> {
+        Ok(self.all(sql, parameters).await?.pop())
+    }
+
+    /// Runs a statement that returns no row. Returns the number of rows that it changed.
+    async fn execute(&self, sql: Sql, parameters: Parameters<'_>) -> Result<u64, Self::Error>;
+
+    /// Writes the row of a change, in the transaction of the change.
+    async fn record(&self, actor: &Actor, action: Action, subject: &str) -> Result<(), Self::Error> {
+        let (action, name, address) = (action.as_str(), actor.name(), audit::client_address(actor));
+        let values: Parameters<'_> = &[&actor.at, &action, &name, &subject, &address, &actor.request_id];
+        self.execute(INSERT, values).await.map(drop)
+    }
+}
+
+/// Never waits.
+impl Transaction for Connection {
+    type Error = StoreError;
+
+    async fn all<T: FromRow>(&self, sql: Sql, parameters: Parameters<'_>) -> Result<Vec<T>, StoreError> {
+        rows::all(self, sql.sqlite, for_sqlite(parameters), rows::read)
+    }
+
+    async fn execute(&self, sql: Sql, parameters: Parameters<'_>) -> Result<u64, StoreError> {
+        Ok(self.prepare_cached(sql.sqlite)?.execute(for_sqlite(parameters))? as u64)
+    }
+}
+
+impl Transaction for Client {
+    type Error = tokio_postgres::Error;
+
+    async fn all<T: FromRow>(&self, sql: Sql, parameters: Parameters<'_>) -> Result<Vec<T>, Self::Error> {
+        let rows = self.query(sql.postgres, &for_postgres(parameters)).await?;
+        rows.iter().map(T::from_row).collect()
+    }
+
+    async fn execute(&self, sql: Sql, parameters: Parameters<'_>) -> Result<u64, Self::Error> {
+        Client::execute(self, sql.postgres, &for_postgres(parameters)).await
+    }
+}
+
+/// Returns the result of steps on SQLite.
+pub fn at_once<T>(steps: impl Future<Output = T>) -> T {
+    futures_util::FutureExt::now_or_never(steps).expect("SQLite never waits")
+}
+
+/// Declares methods of `Store` that are transactions: functions of the same names carry out the steps in either database.
+/// The atomicity is that on SQLite.
+macro_rules! transactions {
+    ($atomicity:ident: $($(#[$documentation:meta])*
+        async fn $name:ident($($argument:ident: $type:ty),*) -> Result<$result:ty>;)+) => {
+        impl Store {
+            $(
+                $(#[$documentation])*
+                pub async fn $name(&self, $($argument: $type),*) -> Result<$result> {
+                    use crate::store::sqlite::{Atomicity, Effect};
+                    match self {
+                        Self::Sqlite(db) => {
+                            let steps = move |conn: &crate::store::sqlite::WriteConnection<'_>| {
+                                crate::store::transaction::at_once($name(&**conn, $($argument),*))
+                            };
+                            db.submit(Atomicity::$atomicity, Effect::Any, steps).await
+                        }
+                        Self::Postgres(db) => {
+                            let steps = async move |client: &tokio_postgres::Client| $name(client, $($argument),*).await;
+                            futures_util::FutureExt::boxed(db.transact(steps)).await
+                        }
+                    }
+                }
+            )+
+        }
+    };
+}
