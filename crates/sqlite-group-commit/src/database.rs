@@ -14,8 +14,8 @@ use crate::history::{Effect, Epoch};
 use crate::read_only::ReadOnly;
 use crate::readers::Readers;
 use crate::write::connection::WriteConnection;
-use crate::write::job::{AnyJob, Atomicity, Job, Reply};
-use crate::write::new_row::{NewRow, RowJob};
+use crate::write::job::{AnyJob, Atomicity, Closure, Job, Reply};
+use crate::write::new_row::{NewRow, Row};
 use crate::write::queue::{WRITE_TIMEOUT, WriteQueue};
 use crate::{Error, Result};
 
@@ -108,7 +108,7 @@ impl Database {
         effect: Effect,
         write: impl FnOnce(&WriteConnection<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        self.carry_out(Job::new(atomicity, effect, write)).await
+        self.carry_out(Job::new(effect, Closure { atomicity, write })).await
     }
 
     /// Adds a row like [`Self::submit`]. Rows that are queued together share a statement.
@@ -117,7 +117,7 @@ impl Database {
     ///
     /// Those of [`Self::submit`].
     pub async fn add_row<R: NewRow>(&self, row: R) -> Result<R::Added> {
-        self.carry_out(RowJob::new(row)).await
+        self.carry_out(Job::new(R::EFFECT, Row(row))).await
     }
 
     async fn carry_out<T>(&self, job: (impl AnyJob + 'static, oneshot::Receiver<Reply<T>>)) -> Result<T> {
@@ -139,7 +139,7 @@ impl Database {
         atomicity: Atomicity,
         write: impl FnOnce(&WriteConnection<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        self.queue()?.submit(Job::new(atomicity, Effect::Any, write), Instant::now()).await
+        self.queue()?.submit(Job::new(Effect::Any, Closure { atomicity, write }), Instant::now()).await
     }
 
     fn queue(&self) -> Result<&WriteQueue> {

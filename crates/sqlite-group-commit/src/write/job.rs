@@ -29,15 +29,11 @@ pub trait AnyJob: Send {
     fn finish(self: Box<Self>, committed: Result<()>, others: BatchReplies);
 
     /// The statements that can run this job together with others, if its write is a new row.
-    fn insert(&self) -> Option<&'static Insert> {
-        None
-    }
+    fn insert(&self) -> Option<&'static Insert>;
     /// Binds the row to the parameters of a statement, from `first` on.
-    fn bind(&self, _statement: &mut Statement<'_>, _first: usize) -> rusqlite::Result<()> {
-        Ok(())
-    }
+    fn bind(&self, statement: &mut Statement<'_>, first: usize) -> rusqlite::Result<()>;
     /// Tells that a statement for several jobs added the row.
-    fn added(&mut self, _rowid: i64) {}
+    fn added(&mut self, rowid: i64);
 }
 
 /// The statements that add rows to a table.
@@ -69,33 +65,51 @@ impl Drop for BatchReplies {
     }
 }
 
+/// What a job writes.
+pub trait Write: Send {
+    type Output: Send;
+    /// The statements that can run this write together with others, if it is a new row.
+    const INSERT: Option<&'static Insert> = None;
+
+    /// Runs the write. The outer error undoes the whole batch.
+    fn run(self, conn: &WriteConnection<'_>) -> Result<Result<Self::Output>>;
+
+    /// Binds the row: see [`AnyJob::bind`].
+    fn bind(&self, _statement: &mut Statement<'_>, _first: usize) -> rusqlite::Result<()> {
+        Ok(())
+    }
+
+    /// Returns the result of a row that a statement for several jobs added. `None` if the write is not a row.
+    fn added(self, _rowid: i64) -> Option<Self::Output>
+    where
+        Self: Sized,
+    {
+        None
+    }
+}
+
 /// A write and the channel to its caller.
-pub struct Job<F, T> {
-    atomicity: Atomicity,
+pub struct Job<W: Write> {
     effect: Effect,
-    write: Option<F>,
-    result: Option<Result<T>>,
-    reply: oneshot::Sender<Reply<T>>,
+    write: Option<W>,
+    result: Option<Result<W::Output>>,
+    reply: oneshot::Sender<Reply<W::Output>>,
 }
 
 /// The result of a write, and the other jobs of its batch.
 pub type Reply<T> = (Result<T>, BatchReplies);
 
-impl<F, T> Job<F, T> {
-    pub fn new(atomicity: Atomicity, effect: Effect, write: F) -> (Self, oneshot::Receiver<Reply<T>>) {
+impl<W: Write> Job<W> {
+    pub fn new(effect: Effect, write: W) -> (Self, oneshot::Receiver<Reply<W::Output>>) {
         let (reply, result) = oneshot::channel();
-        (Self { atomicity, effect, write: Some(write), result: None, reply }, result)
+        (Self { effect, write: Some(write), result: None, reply }, result)
     }
 }
 
-impl<T: Send, F: FnOnce(&WriteConnection<'_>) -> Result<T> + Send> AnyJob for Job<F, T> {
+impl<W: Write> AnyJob for Job<W> {
     fn run(&mut self, conn: &WriteConnection<'_>) -> Result<()> {
         let write = self.write.take().expect("a job runs once");
-        let result = match self.atomicity {
-            Atomicity::Statement => write(conn),
-            Atomicity::Savepoint => in_savepoint(conn, write)?,
-            Atomicity::Batch => Ok(write(conn)?),
-        };
+        let result = write.run(conn)?;
         undone(conn, self.result.insert(result).as_ref().err())
     }
 
@@ -108,10 +122,40 @@ impl<T: Send, F: FnOnce(&WriteConnection<'_>) -> Result<T> + Send> AnyJob for Jo
         // If the caller has gone away, the returned value is dropped here, which reports the other results.
         let _ = reply.send((committed.and_then(|()| result.expect("a committed job has run")), others));
     }
+
+    fn insert(&self) -> Option<&'static Insert> {
+        W::INSERT
+    }
+
+    fn bind(&self, statement: &mut Statement<'_>, first: usize) -> rusqlite::Result<()> {
+        self.write.as_ref().expect("a job runs once").bind(statement, first)
+    }
+
+    fn added(&mut self, rowid: i64) {
+        self.result = self.write.take().and_then(|row| row.added(rowid)).map(Ok);
+    }
+}
+
+/// A write of the caller's.
+pub struct Closure<F> {
+    pub atomicity: Atomicity,
+    pub write: F,
+}
+
+impl<T: Send, F: FnOnce(&WriteConnection<'_>) -> Result<T> + Send> Write for Closure<F> {
+    type Output = T;
+
+    fn run(self, conn: &WriteConnection<'_>) -> Result<Result<T>> {
+        match self.atomicity {
+            Atomicity::Statement => Ok((self.write)(conn)),
+            Atomicity::Savepoint => in_savepoint(conn, self.write),
+            Atomicity::Batch => (self.write)(conn).map(Ok),
+        }
+    }
 }
 
 /// Fails if a job has undone the whole transaction, as a full disk or an I/O error does: later jobs would run outside of it.
-pub fn undone(conn: &WriteConnection<'_>, cause: Option<&Error>) -> Result<()> {
+fn undone(conn: &WriteConnection<'_>, cause: Option<&Error>) -> Result<()> {
     if !conn.is_autocommit() {
         return Ok(());
     }

@@ -1,10 +1,9 @@
 //! Rows that many requests add, which the writer adds with one statement for several jobs.
 
 use rusqlite::Statement;
-use tokio::sync::oneshot;
 
 use super::connection::WriteConnection;
-use super::job::{AnyJob, BatchReplies, Insert, Reply, undone};
+use super::job::{AnyJob, Insert, Write};
 use crate::Result;
 use crate::history::Effect;
 
@@ -44,46 +43,23 @@ pub trait NewRow: Sized + Send + 'static {
     }
 }
 
-/// A row to add, and the channel to its caller.
-pub struct RowJob<R: NewRow> {
-    row: Option<R>,
-    result: Option<Result<R::Added>>,
-    reply: oneshot::Sender<Reply<R::Added>>,
-}
+/// Adds the row as a job.
+pub struct Row<R>(pub R);
 
-impl<R: NewRow> RowJob<R> {
-    pub fn new(row: R) -> (Self, oneshot::Receiver<Reply<R::Added>>) {
-        let (reply, result) = oneshot::channel();
-        (Self { row: Some(row), result: None, reply }, result)
-    }
-}
+impl<R: NewRow> Write for Row<R> {
+    type Output = R::Added;
+    const INSERT: Option<&'static Insert> = Some(&R::INSERT);
 
-impl<R: NewRow> AnyJob for RowJob<R> {
-    fn run(&mut self, conn: &WriteConnection<'_>) -> Result<()> {
-        let row = self.row.take().expect("a row is added once");
-        undone(conn, self.result.insert(row.insert(conn)).as_ref().err())
-    }
-
-    fn effect(&self) -> Effect {
-        R::EFFECT
-    }
-
-    fn finish(self: Box<Self>, committed: Result<()>, others: BatchReplies) {
-        let Self { result, reply, .. } = *self;
-        // As in `Job`.
-        let _ = reply.send((committed.and_then(|()| result.expect("a committed job has run")), others));
-    }
-
-    fn insert(&self) -> Option<&'static Insert> {
-        Some(const { &R::INSERT })
+    fn run(self, conn: &WriteConnection<'_>) -> Result<Result<R::Added>> {
+        Ok(self.0.insert(conn))
     }
 
     fn bind(&self, statement: &mut Statement<'_>, first: usize) -> rusqlite::Result<()> {
-        self.row.as_ref().expect("a row is added once").bind(statement, first)
+        self.0.bind(statement, first)
     }
 
-    fn added(&mut self, rowid: i64) {
-        self.result = self.row.take().map(|row| Ok(row.added(rowid)));
+    fn added(self, rowid: i64) -> Option<R::Added> {
+        Some(self.0.added(rowid))
     }
 }
 
