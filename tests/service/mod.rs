@@ -20,7 +20,7 @@ use petstore::domain::{
 use petstore::runtime::clock::Clock;
 use petstore::store::Store;
 use petstore::store::postgres::{self, DatabaseUrl, Postgres};
-use petstore::store::sqlite::{Options, Sqlite};
+use petstore::store::sqlite::{DatabaseOptions, Options, Sqlite};
 use testkit::{Database, Request, Response, TIMEOUT};
 use tokio::net::TcpListener;
 use tokio::runtime::Builder;
@@ -144,12 +144,9 @@ impl Service {
 
     pub async fn start_with(setup: Setup) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let options = Options {
-            deployment: Some(setup.deployment),
-            queue: setup.queue,
-            busy_timeout: setup.busy_timeout,
-            ..Options::new(folder.path())
-        };
+        let limits =
+            DatabaseOptions { queue: setup.queue, busy_timeout: setup.busy_timeout, ..DatabaseOptions::default() };
+        let options = Options { deployment: Some(setup.deployment), database: limits, ..Options::new(folder.path()) };
         let database = setup.postgres.clone().map_or_else(|| Database::folder(folder.path()), Database::url);
         let store = Arc::new(match setup.postgres {
             None => Store::Sqlite(Sqlite::open(&options).unwrap()),

@@ -22,7 +22,7 @@ use super::{BackupStatus, Disk, Meters, MigrationStatus, Result, deployment};
 use crate::domain::Deployment;
 pub use crate::store::messages::sqlite_outbox::RelayLease;
 use options::Observer;
-pub use options::Options;
+pub use options::{DatabaseOptions, Options};
 use schema::PetstoreSchema;
 
 /// Name of the database's files, and of unfinished files.
@@ -66,9 +66,9 @@ impl Sqlite {
         let schema = PetstoreSchema::new(options.deployment, options.create);
         let start = |conn, writer| Ok(start(conn, writer)?);
         let folder = folder(&options.data_dir);
-        let db = Database::open_with(&folder, &options.of_database(Arc::clone(&observer) as _), &schema, start)?;
+        let db = Database::open_with(&folder, &options.of_database(Arc::clone(&observer)), &schema, start)?;
         let (deployment, id) = schema.found();
-        Ok(Self { db, observer, deployment, id, durable: options.durable, backups: BackupStatus::default() })
+        Ok(Self { db, observer, deployment, id, durable: options.database.durable, backups: BackupStatus::default() })
     }
 
     /// Returns all migrations and whether the database has them, without changing it.

@@ -1,16 +1,17 @@
-//! Location and limits of the database, and its metrics.
+//! Location of the database, its deployment, and its metrics.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use sqlite_group_commit::Options as DatabaseOptions;
 use tokio::time::Instant;
 
 use crate::domain::Deployment;
 use crate::store::{ReaderMeter, WriterMeter};
 use crate::telemetry::traces;
 
-/// Location and limits of the database. The limits are those of [`sqlite_group_commit::Options`].
+/// Location, deployment and limits of the database.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub data_dir: PathBuf,
@@ -18,35 +19,18 @@ pub struct Options {
     pub deployment: Option<Deployment>,
     /// Deployment of a new database if `deployment` is `None`. With `None` here, no database is created.
     pub create: Option<Deployment>,
-    pub durable: bool,
-    pub queue: usize,
-    pub readers: usize,
-    pub busy_timeout: Duration,
-    pub checkpoint_pages: u32,
-    pub wal_pages: u32,
+    /// Its `create` and `observer` are ignored.
+    pub database: DatabaseOptions,
 }
 
 impl Options {
     pub fn new(data_dir: impl Into<PathBuf>) -> Self {
-        let sqlite_group_commit::Options { durable, queue, readers, busy_timeout, checkpoint_pages, wal_pages, .. } =
-            Default::default();
-        let (data_dir, create) = (data_dir.into(), Some(Deployment::Production));
-        Self { data_dir, deployment: None, create, durable, queue, readers, busy_timeout, checkpoint_pages, wal_pages }
+        let (create, database) = (Some(Deployment::Production), DatabaseOptions::default());
+        Self { data_dir: data_dir.into(), deployment: None, create, database }
     }
 
-    pub(super) fn of_database(&self, observer: Arc<dyn sqlite_group_commit::Observer>) -> sqlite_group_commit::Options {
-        let Self { durable, queue, readers, busy_timeout, checkpoint_pages, wal_pages, .. } = *self;
-        let create = self.create.is_some();
-        sqlite_group_commit::Options {
-            create,
-            durable,
-            queue,
-            readers,
-            busy_timeout,
-            checkpoint_pages,
-            wal_pages,
-            observer,
-        }
+    pub(super) fn of_database(&self, observer: Arc<Observer>) -> DatabaseOptions {
+        DatabaseOptions { create: self.create.is_some(), observer, ..self.database.clone() }
     }
 }
 

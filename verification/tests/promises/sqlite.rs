@@ -8,7 +8,7 @@ use futures_util::StreamExt;
 use futures_util::future::ready;
 use futures_util::stream::FuturesUnordered;
 use petstore::domain::{AccountId, MessageQuery, NewAccount, NewPet, PetStatus};
-use petstore::store::sqlite::{Atomicity, Effect, Options, Sqlite};
+use petstore::store::sqlite::{Atomicity, DatabaseOptions, Effect, Options, Sqlite};
 use petstore::store::{Store, StoreError};
 use rusqlite::Connection;
 use testkit::{TIMEOUT, until, within};
@@ -32,7 +32,8 @@ async fn idle_reader_does_not_hold_the_wal_back() {
 #[tokio::test]
 async fn full_queue_rejects_and_keeps_its_writes() {
     let folder = tempfile::tempdir().unwrap();
-    let store = open_sqlite(&Options { queue: 2, busy_timeout: TIMEOUT, ..Options::new(folder.path()) });
+    let database = DatabaseOptions { queue: 2, busy_timeout: TIMEOUT, ..DatabaseOptions::default() };
+    let store = open_sqlite(&Options { database, ..Options::new(folder.path()) });
     let lock = outside(folder.path());
     lock.execute_batch("BEGIN IMMEDIATE").unwrap();
     let write = || spawn(&store, |store| async move { store.create_pet(rex(), None).await });
@@ -63,7 +64,8 @@ async fn queued_writes_share_one_wait_for_a_foreign_lock() {
     let folder = tempfile::tempdir().unwrap();
     // Long enough for all writes to be queued before the first one is answered.
     let busy_timeout = Duration::from_secs(5);
-    let store = open_sqlite(&Options { busy_timeout, queue: WRITES, ..Options::new(folder.path()) });
+    let database = DatabaseOptions { busy_timeout, queue: WRITES, ..DatabaseOptions::default() };
+    let store = open_sqlite(&Options { database, ..Options::new(folder.path()) });
     let lock = outside(folder.path());
     lock.execute_batch("BEGIN IMMEDIATE").unwrap();
     let mut creates: FuturesUnordered<_> = (0..WRITES).map(|_| store.create_pet(rex(), None)).collect();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use petstore::domain::{AccountId, Email, Message, MessageIds, MessageText, NewAccount, NewPet, PetName};
-use petstore::store::sqlite::{Options, Sqlite};
+use petstore::store::sqlite::{DatabaseOptions, Options, Sqlite};
 use petstore::store::{Store, StoreError};
 use rusqlite::Connection;
 use testkit::{Database, trial};
@@ -28,7 +28,7 @@ const TEXT_BYTES: usize = TEXT * 4;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn endless_reader_does_not_fill_the_disk() {
-    let usual = u64::from(Options::new("").wal_pages);
+    let usual = u64::from(DatabaseOptions::default().wal_pages);
     assert!((usual + BATCH_PAGES) * FRAME < 1 << 30, "the usual limit keeps the log below 1 GiB");
     let pages = trial::rounds(6_000);
     let limit = (u64::from(pages) + BATCH_PAGES) * FRAME;
@@ -122,7 +122,8 @@ async fn stalled_exports_do_not_delay_writes() {
 
 /// Opens a store with an account.
 async fn open(folder: &Path, wal_pages: u32) -> (Arc<Store>, AccountId) {
-    let options = Options { wal_pages, ..Options::new(folder) };
+    let database = DatabaseOptions { wal_pages, ..DatabaseOptions::default() };
+    let options = Options { database, ..Options::new(folder) };
     let store = Arc::new(Store::Sqlite(Sqlite::open(&options).unwrap()));
     let ada = NewAccount::customer(Email::parse("ada@example.com").unwrap(), None, NOW);
     let account = store.create_account(ada, OPERATOR).await.unwrap().unwrap();

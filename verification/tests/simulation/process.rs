@@ -10,7 +10,7 @@ use petstore::api::admission::rate_limit::RateLimits;
 use petstore::relay;
 use petstore::runtime::clock::Clock;
 use petstore::store::Store;
-use petstore::store::sqlite::{Atomicity, Effect, Options, Sqlite, WriteConnection, Writer};
+use petstore::store::sqlite::{Atomicity, DatabaseOptions, Effect, Options, Sqlite, WriteConnection, Writer};
 use rusqlite::Connection;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn_local};
@@ -53,13 +53,14 @@ impl Process {
             disk.show_in_folder();
         });
         let plan = &world.plan;
-        let options = Options {
+        let database = DatabaseOptions {
             queue: plan.queue,
             readers: 1,
             checkpoint_pages: plan.checkpoint_pages,
             wal_pages: plan.wal_pages,
-            ..Options::new(&world.folder)
+            ..DatabaseOptions::default()
         };
+        let options = Options { database, ..Options::new(&world.folder) };
         let mut writer = None;
         let opened = Sqlite::open_with(&options, |conn, started| {
             writer = Some((conn, started));

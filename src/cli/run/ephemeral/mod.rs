@@ -30,7 +30,7 @@ use crate::domain::account::{HashingMemory, NewPassword, PasswordDigest};
 use crate::domain::api_key::{KeyName, NewKey};
 use crate::domain::{AccountId, ApiKey, Deployment, Email, Invalid, NewAccount, Role};
 use crate::runtime::clock::Clock;
-use crate::store::sqlite::{Options, Sqlite};
+use crate::store::sqlite::{DatabaseOptions, Options, Sqlite};
 use crate::store::{PetSource, Store};
 use crate::telemetry::LogLevel;
 use folder::Folder;
@@ -157,7 +157,8 @@ impl Ephemeral {
         let mut folder = None;
         let served = serve(async {
             let folder = folder.insert(Folder::create(&temporary)?);
-            let options = Options { durable: false, create: Some(Deployment::Staging), ..Options::new(folder.data()) };
+            let database = DatabaseOptions { durable: false, ..DatabaseOptions::default() };
+            let options = Options { create: Some(Deployment::Staging), database, ..Options::new(folder.data()) };
             let store = Arc::new(Store::Sqlite(Sqlite::open(&options)?));
             let started = self.start(&store, &options.data_dir, animals, &supervisor, stops).await;
             if started.is_err() {
