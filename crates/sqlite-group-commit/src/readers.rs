@@ -43,7 +43,7 @@ struct Reader {
 }
 
 /// Says that the database was closed.
-pub const CLOSED: &str = "the store is closed";
+pub const CLOSED: &str = "the database is closed";
 
 /// One in this many reads is timed. Two clock readings cost 1 % of a request over HTTP.
 const TIMED: u64 = 16;

@@ -193,7 +193,7 @@ impl Place {
         let outcome = match (case.old, found) {
             (_, Ok(names)) if names == self.new => Outcome::New,
             (Old::Log | Old::Journal, Ok(names)) if names == self.old => Outcome::Old,
-            (Old::JournalAlone | Old::JournalAndEmpty, Err(why)) if why.contains("this folder has had a store") => {
+            (Old::JournalAlone | Old::JournalAndEmpty, Err(why)) if why.contains("this folder has had a database") => {
                 Outcome::Old
             }
             (Old::Corrupt, Err(_)) if is_untouched => Outcome::Old,

@@ -94,9 +94,9 @@ impl Folder {
     pub fn outside(&self, path: &Path) -> io::Result<PathBuf> {
         let target = resolved(path)?;
         let folder = folder_of(&target);
-        let is_store = Self { dir: folder.to_owned(), ..self.clone() }.lock().exists()
+        let is_own = Self { dir: folder.to_owned(), ..self.clone() }.lock().exists()
             || fs::canonicalize(&self.dir).is_ok_and(|dir| dir == folder);
-        let mut belongs = is_store && target.file_name().is_some_and(|name| self.is_own_name(name));
+        let mut belongs = is_own && target.file_name().is_some_and(|name| self.is_own_name(name));
         // Links to the database's own files from elsewhere.
         if let (Ok(target), Ok(own)) = (identity(&target), fs::read_dir(&self.dir)) {
             let mut own = own.flatten().filter(|file| self.is_own_name(&file.file_name()));

@@ -1,6 +1,6 @@
 //! Which state of the database file its write-ahead log continues.
 //!
-//! SQLite applies a log to any file of the right name. Applied to a backup of the same store, to an older copy or to an empty
+//! SQLite applies a log to any file of the right name. Applied to a backup of the same database, to an older copy or to an empty
 //! file, the log damages it or hides all of its rows. Losing the log of a killed process loses acknowledged writes.
 //!
 //! A *generation* is a state of the file, and the log that continues it. Its number, which is random, is in the file's header
@@ -64,7 +64,7 @@ enum Log {
     Until,
 }
 
-/// The record of a data directory that this process may change.
+/// The record of a folder that this process may change.
 #[derive(Debug)]
 pub struct Generations {
     lock: File,
@@ -75,7 +75,7 @@ pub struct Generations {
     pub was_alone: bool,
 }
 
-/// Fails unless the files of a data directory belong together. A folder that has had a store must still have its files.
+/// Fails unless the files of a folder belong together. A folder that has had a database must still have its files.
 /// Opens and closes the database file, so no connection of this process may be open.
 pub fn check(folder: &Folder) -> Result<()> {
     let (file, lock) = (folder.database(), folder.lock());
@@ -84,8 +84,9 @@ pub fn check(folder: &Folder) -> Result<()> {
     let record = Record::parse(&content, folder)?;
     if !has_content(&file) {
         // A process that is killed while it creates a database leaves an empty file.
-        let had_store = !content.is_empty() || has_content(&log) || !file.exists() && (log.exists() || index.exists());
-        return if had_store || folder.has_traces() { Err(gone(folder, &file)) } else { Ok(()) };
+        let had_database =
+            !content.is_empty() || has_content(&log) || !file.exists() && (log.exists() || index.exists());
+        return if had_database || folder.has_traces() { Err(gone(folder, &file)) } else { Ok(()) };
     }
     // A file without a header is not a database.
     let number = File::open(&file).map_err(unavailable(&file)).map(|opened| word_at(&opened, NUMBER).unwrap_or(0))?;
@@ -108,7 +109,7 @@ fn word_at(file: &File, offset: u64) -> io::Result<u32> {
 }
 
 fn gone(folder: &Folder, path: &Path) -> Error {
-    apart(folder, path, "it was removed or moved away, and this folder has had a store")
+    apart(folder, path, "it was removed or moved away, and this folder has had a database")
 }
 
 fn apart(folder: &Folder, path: &Path, why: &str) -> Error {
@@ -155,7 +156,7 @@ pub fn without_number(copy: &Connection) -> Result<()> {
 }
 
 impl Generations {
-    /// Takes over the record of a data directory, in its lock file. `None` if processes of an earlier version, which keep no
+    /// Takes over the record of a folder, in its lock file. `None` if processes of an earlier version, which keep no
     /// record, have the database open.
     pub fn open(lock: &File, folder: &Folder, was_alone: bool) -> Result<Option<Self>> {
         // Duplicates the open file, because another one may have taken its name.
@@ -267,7 +268,7 @@ impl Generations {
         let Some(record) = record.filter(|_| end.frames > 0) else { return Ok(()) };
         let record = Record { log: Log::Until, end, ..record };
         self.write(record)?;
-        // The lock file may have been replaced, but another store's keeps its record.
+        // The lock file may have been replaced, but another database's keeps its record.
         let path = self.folder.lock();
         let lock = own_file(&path).map_err(unavailable(&path))?;
         match read_record(&lock, &self.folder)? {

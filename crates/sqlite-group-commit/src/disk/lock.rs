@@ -1,4 +1,4 @@
-//! The locks of the data directory. Under them, its files are checked.
+//! The locks of a database's folder. Under them, its files are checked.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind};
@@ -74,7 +74,7 @@ pub fn lock(folder: &Folder) -> Result<Option<Locks>> {
     Ok(Some(Locks { opening, in_use, is_alone, checked }))
 }
 
-/// Fails unless the files of a data directory belong together. Another process may be changing them just now.
+/// Fails unless the files of a folder belong together. Another process may be changing them just now.
 fn check_files(folder: &Folder, is_alone: bool) -> Result<()> {
     let mut checked = generation::check(folder);
     for _ in 0..CHECKS {

@@ -98,7 +98,7 @@ impl WriteQueue {
         })?;
         self.queued.fetch_add(1, Ordering::Relaxed);
         let (result, others) =
-            result.await.map_err(|_| Error::Unavailable("the store closed before the commit".into()))?;
+            result.await.map_err(|_| Error::Unavailable("the database closed before the commit".into()))?;
         self.observer.written(queued, others.began);
         drop(others);
         result

@@ -39,7 +39,7 @@ pub struct Writer {
     queue: Consumer,
     readers: Arc<Readers>,
     files: Arc<Files>,
-    /// `None` if the store is not durable, or if processes of an earlier version use it, too.
+    /// `None` if the database is not durable, or if processes of an earlier version use it, too.
     generations: Option<Arc<Generations>>,
     /// The last commit that is recorded, if it is one of the log.
     recorded: Option<LogEnd>,
