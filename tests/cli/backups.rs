@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use testkit::{Database, Folder, Signal, TIMEOUT, within};
 
+const WOULD_REPLACE_STAGING: &str = "the backup is of a production database and would replace a staging one; nothing was \
+    replaced. If that is what you want, add --deployment production";
+
 /// A folder with an account, two keys (one revoked), and animals.
 fn filled(animals: usize) -> (Folder, String) {
     let (folder, key) = Folder::with_key();
@@ -131,9 +134,7 @@ fn other_deployment_and_newer_schema_are_rejected() {
     folder.fails("restore good.db --data-dir new --deployment staging", why);
     assert_eq!(folder.run("backup other.db --deployment staging").code, Some(1));
     folder.succeed("account create eve@example.com --data-dir other --deployment staging");
-    let why = "the backup is of a production database and would replace a staging one; nothing was replaced. \
-               If that is what you want, add --deployment production";
-    folder.fails("restore good.db --data-dir other --force", why);
+    folder.fails("restore good.db --data-dir other --force", WOULD_REPLACE_STAGING);
     assert!(folder.succeed("account list --data-dir other").contains("eve@example.com"));
     folder.succeed("restore good.db --data-dir other --force --deployment production");
 
@@ -143,6 +144,28 @@ fn other_deployment_and_newer_schema_are_rejected() {
     let why = "exit 1\nerror: good.db: the database is at schema version 9999 and this program knows up to";
     assert!(refused.starts_with(why), "{refused}");
     assert!(!folder.path("new/petstore.db").exists());
+}
+
+#[test]
+fn damaged_database_of_unreadable_deployment_is_replaced() {
+    let (folder, _) = filled(3);
+    folder.succeed("backup good.db");
+    folder.succeed("account create eve@example.com --data-dir other --deployment staging");
+    let damage = |table: &str| {
+        let mut content = fs::read(folder.path("other/petstore.db")).unwrap();
+        folder.write("copy.db", &content);
+        let copy = rusqlite::Connection::open(folder.path("copy.db")).unwrap();
+        let find = "SELECT rootpage FROM sqlite_schema WHERE name = ?1";
+        let end = 4_096 * copy.query_row(find, [table], |row| row.get::<_, u32>(0)).unwrap() as usize;
+        content[end - 4_096..end].fill(7);
+        folder.write("other/petstore.db", &content);
+    };
+    damage("accounts");
+    folder.fails("restore good.db --data-dir other --force", WOULD_REPLACE_STAGING);
+    assert!(folder.run("account list --data-dir other").shown().contains("malformed"));
+    damage("meta");
+    folder.succeed("restore good.db --data-dir other --force");
+    assert_eq!(folder.succeed("account list --data-dir other"), folder.succeed("account list"));
 }
 
 #[test]
