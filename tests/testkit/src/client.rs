@@ -162,6 +162,12 @@ impl Connection {
         Ok(Self { stream, address })
     }
 
+    /// Waits longer than [`TIMEOUT`] for each response, for requests that wait for many others.
+    pub fn patient(self, limit: Duration) -> Self {
+        self.stream.set_read_timeout(Some(limit)).unwrap();
+        self
+    }
+
     /// Sends a request and reads its response. Fails if the connection breaks first.
     pub fn send(&mut self, request: &Request) -> io::Result<Response> {
         let began = Instant::now();
