@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, LazyLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -76,14 +76,10 @@ impl Clock {
         }
     }
 
-    /// Returns the steady time as of the system's last tick.
+    /// Returns the steady time.
     pub fn steady(&self) -> Timestamp {
         match self {
-            Self::System => {
-                let start = &*PROCESS_START;
-                let suspended = start.suspended.load(Ordering::Relaxed);
-                Timestamp::from_milliseconds(start.booted_at + suspended + milliseconds(ClockId::MonotonicCoarse))
-            }
+            Self::System => Timestamp::from_milliseconds(*BOOTED_AT + milliseconds(ClockId::Boottime)),
             Self::Fixed(readings) => Timestamp::from_milliseconds(readings.steady.load(Ordering::Relaxed)),
         }
     }
@@ -93,61 +89,27 @@ impl Clock {
         self.steady().min(self.now())
     }
 
-    /// Returns the time elapsed since an arbitrary fixed moment, for rate limits.
-    pub fn elapsed(&self) -> Duration {
-        match self {
-            Self::System => START.elapsed(),
-            Self::Fixed(_) => Duration::from_millis(self.steady().as_milliseconds().unsigned_abs()),
-        }
-    }
-
-    /// Keeps the steady clock right when the machine is suspended, and warns once when the wall clock and the steady
-    /// clock differ by more than a minute. Never returns.
+    /// Warns once when the wall clock and the steady clock differ by more than a minute.
     pub async fn follow(&self) {
-        let mut warned = false;
-        loop {
-            if let Self::System = self {
-                PROCESS_START.suspended.fetch_max(suspended(), Ordering::Relaxed);
-            }
-            let ahead = self.now().as_milliseconds().saturating_sub(self.steady().as_milliseconds());
-            if !warned && ahead.unsigned_abs() > STEP {
-                warned = true;
-                tracing::warn!(
-                    seconds = ahead / 1_000,
-                    "system clock stepped, expiry still follows the time at start; restart if that was wrong"
-                );
-            }
+        let ahead = || self.now().as_milliseconds().saturating_sub(self.steady().as_milliseconds());
+        while ahead().unsigned_abs() <= STEP {
             tokio::time::sleep(FOLLOW).await;
         }
+        tracing::warn!(
+            seconds = ahead() / 1_000,
+            "system clock stepped, expiry still follows the time at start; restart if that was wrong"
+        );
     }
 }
 
 /// Difference between the two readings that triggers a warning, in milliseconds.
 const STEP: u64 = 60_000;
 
-/// Interval of [`Clock::follow`]. After a suspension, the steady clock may be behind for this long.
+/// Interval of [`Clock::follow`].
 const FOLLOW: Duration = Duration::from_secs(1);
 
-/// Moment of the first call of [`Clock::elapsed`].
-static START: LazyLock<Instant> = LazyLock::new(Instant::now);
-
-/// Anchor of the steady clock, set by its first reading.
-static PROCESS_START: LazyLock<ProcessStart> = LazyLock::new(|| ProcessStart {
-    booted_at: milliseconds(ClockId::Realtime) - milliseconds(ClockId::Boottime),
-    suspended: AtomicI64::new(suspended()),
-});
-
-struct ProcessStart {
-    /// Time of boot, by the wall clock at process start. Milliseconds since 1970.
-    booted_at: i64,
-    /// Total time of suspension since boot, in milliseconds. Kept here because the coarse clock leaves it out, and
-    /// reading the clock that includes it costs six times as much.
-    suspended: AtomicI64,
-}
-
-fn suspended() -> i64 {
-    milliseconds(ClockId::Boottime) - milliseconds(ClockId::Monotonic)
-}
+/// Time of boot, by the wall clock at the first reading of the steady clock. Milliseconds since 1970.
+static BOOTED_AT: LazyLock<i64> = LazyLock::new(|| milliseconds(ClockId::Realtime) - milliseconds(ClockId::Boottime));
 
 fn milliseconds(clock: ClockId) -> i64 {
     let now = clock_gettime(clock);

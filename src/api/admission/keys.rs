@@ -128,7 +128,7 @@ impl ApiKeyCache {
                 cached
             }
         };
-        if cached.grant.has_expired(self.clock.steady()) {
+        if cached.grant.expires_at.is_some_and(|expiry| expiry <= self.clock.steady()) {
             return Ok(Authentication::Inactive(cached.grant.owner(true)));
         }
         cached.requests.increment();

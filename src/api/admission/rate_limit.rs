@@ -83,7 +83,7 @@ impl RateLimits {
         let part = &self.parts[account.0.unsigned_abs() as usize % PARTS];
         let requests = u64::from(self.limit.requests);
         let bucket = TokenBucket { capacity: requests, refill: self.limit.window.as_millis() as u64 };
-        let now = self.clock.elapsed().as_millis() as u64 * requests;
+        let now = self.clock.steady().as_milliseconds().unsigned_abs() * requests;
         let taken = part.lock().take(account, bucket, now);
         Quota {
             is_allowed: taken.is_allowed,

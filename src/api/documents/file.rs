@@ -10,8 +10,7 @@ use axum::http::{HeaderMap, HeaderValue, Response, StatusCode};
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
-use super::accept_encoding::accepts_gzip;
-use super::gzip;
+use super::gzip::{self, accepts_gzip};
 
 /// A file, plain and compressed. It is made from one form; the other one is made when a client first needs it.
 #[derive(Debug)]

@@ -1,6 +1,5 @@
 //! The OpenAPI document and what it says of errors and deprecations. Files sent from memory.
 
-pub(super) mod accept_encoding;
 pub mod deprecation;
 pub(super) mod documented_errors;
 pub(super) mod file;

@@ -7,8 +7,7 @@ use axum::http::header::{CONTENT_ENCODING, VARY};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 
 use crate::api::admission::rate_limit::RateLimits;
-use crate::api::documents::accept_encoding::accepts_gzip;
-use crate::api::documents::gzip;
+use crate::api::documents::gzip::{self, accepts_gzip};
 use crate::api::response::{self, Response};
 use crate::api::state::Api;
 use crate::store::{BackupStatus, Meters, Store};

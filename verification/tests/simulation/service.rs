@@ -74,7 +74,7 @@ pub async fn serve(world: &Rc<World>, process: &Process, request: &Request) -> R
     if !process.limits.take(account).is_allowed && !moves_back {
         return Response::TooMany;
     }
-    let (limit, now) = (world.plan.limit, world.clock.elapsed());
+    let (limit, now) = (world.plan.limit, Duration::from_millis(world.clock.steady().as_milliseconds().unsigned_abs()));
     world.check(world.ledger.borrow_mut().check_rate(process.incarnation, account, limit, now));
     match carry_out(world, process, account, role, request).await {
         Ok(response) => response,
