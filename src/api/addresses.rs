@@ -7,7 +7,7 @@ use axum::http::HeaderMap;
 use axum::http::header::HOST;
 use axum::http::uri::{Authority, Scheme};
 
-use super::listener::Listener;
+use super::operations::Listener;
 use crate::domain::Invalid;
 
 /// A public base URL: `http` or `https`, a host, an optional path, and `/v1` at its end.

@@ -7,7 +7,7 @@ use axum::http::{HeaderMap, Method};
 
 use super::admission::keys::{Authentication, CachedKey};
 use super::admission::rate_limit::Quota;
-use super::client::address::Peer;
+use super::client::Peer;
 use super::error::{ApiError, Code};
 use super::operations::{Operation, Permission};
 use super::state::Api;

@@ -9,8 +9,7 @@ use axum::http::header::{CONNECTION, CONTENT_LENGTH, DATE, RETRY_AFTER, WWW_AUTH
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::IntoResponse;
 
-use super::request_id::X_REQUEST_ID;
-use super::response::{self, Response};
+use super::response::{self, Response, X_REQUEST_ID};
 use crate::domain::{Invalid, names};
 use crate::store::StoreError;
 

@@ -4,9 +4,10 @@
 //! operation, add a row to `operations!` and an arm to `execute`, which calls the handler.
 
 use axum::http::Method;
+use percent_encoding::percent_decode_str;
 
-use super::listener::Listener;
-use super::number;
+use super::input::query_and_body::integer;
+use crate::domain::names;
 
 /// Declares the operations and their table, in the same order.
 macro_rules! operations {
@@ -23,6 +24,15 @@ macro_rules! operations {
             pub const ALL: [Self; [$($id),+].len()] = [$($operation),+];
         }
     };
+}
+
+names! {
+    /// A listener. Each has addresses and operations of its own.
+    pub enum Listener {
+        Store = "store",
+        Messages = "messages",
+        Ops = "ops",
+    }
 }
 
 use Operation::*;
@@ -240,7 +250,9 @@ impl Operation {
 
     /// The id at the place of the template's parameter. `None` if it is not an int64.
     pub fn id_in(self, path: &str) -> Option<i64> {
-        self.row().template.parameter(path).and_then(number::id)
+        let segment = self.row().template.parameter(path)?;
+        // Digits may be percent-encoded (RFC 3986, section 6.2.2.2), but rarely are.
+        integer(segment).or_else(|| integer(&percent_decode_str(segment).decode_utf8().ok()?))
     }
 
     /// Returns whether the operation is a health check, which is not traced.

@@ -7,11 +7,10 @@ use bounded_http::Tls;
 
 use super::addresses::Addresses;
 use super::admission::keys::ApiKeyCache;
-use super::admission::limit::RateLimit;
-use super::admission::rate_limit::RateLimits;
+use super::admission::rate_limit::{RateLimit, RateLimits};
 use super::cache::pages::PageCache;
 use super::cache::pet_counts::PetCounts;
-use super::client::network::Network;
+use super::client::Network;
 use super::counters::per_minute::RequestHistory;
 use super::counters::requests::Traffic;
 use super::documents::deprecation::Deprecation;

@@ -5,8 +5,7 @@ use axum::http::{HeaderMap, HeaderValue, Method};
 
 use super::documents::deprecation;
 use super::error::{ApiError, Code};
-use super::listener::Listener;
-use super::operations::{Operation, Target};
+use super::operations::{Listener, Operation, Target};
 use super::response::Response;
 use super::state::Api;
 

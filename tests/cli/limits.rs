@@ -22,7 +22,7 @@ const LIMITS: &str = r#"
     e-mail address | 254 characters | domain/account.rs | .count() > 254
     name of an API key | 100 characters | domain/api_key.rs | check_text(&name, 100, &[])
     `Idempotency-Key` | 255 characters | domain/idempotency.rs | MAX_CHARACTERS: usize = 255;
-    `X-Request-Id` | 128 characters → replaced by a new one | api/request_id.rs | (1..=128)
+    `X-Request-Id` | 128 characters → replaced by a new one | api/response.rs | (1..=128)
     `Prefer` stored with a key | 255 bytes | api/prefer/preferences.rs | LENGTH: usize = 255;
     requests per account | `rate-limit`, by default none → 429 | config/mod.rs | rate_limit: Option<RateLimit>
     headers, from their first byte | 10 s → 408 | bounded-http/limits.rs | head: Duration::from_secs(10),

@@ -8,8 +8,7 @@ use bounded_http::{Connections, Expired};
 use parking_lot::Mutex;
 
 use super::per_minute::Requests;
-use crate::api::listener::Listener;
-use crate::api::operations::Operation;
+use crate::api::operations::{Listener, Operation};
 use crate::telemetry::Sampler;
 use crate::telemetry::metrics::{Counter, Exposition, Gauge, Histogram, One};
 

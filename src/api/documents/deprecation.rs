@@ -8,8 +8,7 @@ use http_body_util::Full;
 use crate::api::addresses::Addresses;
 use crate::api::error::{ApiError, Code};
 use crate::api::operations::Operation::{self, GetPet, ListPets};
-use crate::api::request_id::X_REQUEST_ID;
-use crate::api::response::{self, Response};
+use crate::api::response::{self, Response, X_REQUEST_ID};
 use crate::domain::Timestamp;
 
 /// 2026-11-20T00:00:00Z in the format of the `Deprecation` header (RFC 9745).

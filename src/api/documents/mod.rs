@@ -5,4 +5,3 @@ pub(super) mod documented_errors;
 pub(super) mod file;
 pub(super) mod gzip;
 pub mod openapi;
-pub(super) mod openapi_3_0;

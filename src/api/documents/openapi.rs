@@ -12,9 +12,8 @@ use sha2::{Digest, Sha256};
 
 use super::deprecation::REMOVED_AT;
 use super::file::File;
-use super::openapi_3_0;
 use crate::api::addresses::{Addresses, BaseUrl};
-use crate::api::listener::Listener;
+use crate::api::operations::Listener;
 use crate::api::response::Response;
 use crate::domain::{Deployment, Timestamp};
 use crate::store::Store;
@@ -112,7 +111,7 @@ pub fn document(addresses: &Addresses, deployment: Deployment, now: Timestamp, v
     }
     set_addresses(&mut document, addresses, deployment);
     if version == Version::V3_0 {
-        openapi_3_0::rewrite(&mut document);
+        rewrite_for_3_0(&mut document);
     }
     let mut text = serde_json::to_string_pretty(&document).expect("a JSON value always encodes");
     text.push('\n');
@@ -182,6 +181,29 @@ fn remove_get_pet(document: &mut Value) {
 
 fn object(value: &mut Value) -> &mut Map<String, Value> {
     value.as_object_mut().expect("this part of docs/openapi.json is an object")
+}
+
+/// Rewrites a document of OpenAPI 3.1 in 3.0, for tools that do not read 3.1. Covers only the parts of 3.1 that the document uses and 3.0 does not have. A test
+/// validates the result.
+fn rewrite_for_3_0(document: &mut Value) {
+    document["openapi"] = json!("3.0.3");
+    wrap_references(document);
+}
+
+/// Moves references with other fields beside them into `allOf`, because OpenAPI 3.0 ignores these fields.
+fn wrap_references(value: &mut Value) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(wrap_references),
+        Value::Object(fields) => {
+            fields.values_mut().for_each(wrap_references);
+            if fields.len() > 1
+                && let Some(reference) = fields.shift_remove("$ref")
+            {
+                fields.shift_insert(0, "allOf".to_owned(), json!([{ "$ref": reference }]));
+            }
+        }
+        _ => {}
+    }
 }
 
 #[cfg(test)]

@@ -7,10 +7,9 @@ use axum::http::header::LINK;
 use axum::http::{HeaderValue, StatusCode};
 use bytes::Bytes;
 
-use super::query_and_body::parameters;
+use super::query_and_body::{integer, parameters};
 use crate::api::addresses::Addresses;
 use crate::api::error::ApiError;
-use crate::api::number::integer;
 use crate::api::operations::Operation;
 use crate::api::response::{self, Response};
 use crate::domain::{Direction, Invalid, PageLimit, PageQuery};

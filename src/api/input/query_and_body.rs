@@ -69,6 +69,13 @@ fn split(text: &str, mark: u8) -> (&str, &str) {
     end.map_or((text, ""), |end| (&text[..end], &text[end + 1..]))
 }
 
+/// Parses an integer in a query or path: ASCII digits with an optional minus sign.
+pub fn integer(text: &str) -> Option<i64> {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    plain.then(|| text.parse().ok())?
+}
+
 /// The error for a query parameter that the operation does not have. Lists those it has.
 fn unknown_parameter(name: &str, known: &[&str]) -> ApiError {
     let known = match known {
@@ -177,6 +184,15 @@ pub fn abridge(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn integers_are_digits_with_an_optional_minus_sign() {
+        assert_eq!(integer("-9223372036854775808"), Some(i64::MIN));
+        assert_eq!(integer("007"), Some(7));
+        for other in ["", "-", "+1", " 1", "1 ", "1.0", "1e3", "0x1", "--1", "9223372036854775808", "١"] {
+            assert_eq!(integer(other), None, "{other}");
+        }
+    }
 
     #[test]
     fn only_json_in_utf_8_is_accepted() {

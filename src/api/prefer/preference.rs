@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use jiff::civil::Date;
 
 use crate::api::error::Code;
-use crate::api::number::integer;
+use crate::api::input::query_and_body::integer;
 use crate::api::operations::Operation;
 use crate::domain::{Invalid, names};
 

@@ -193,7 +193,7 @@ mod tests {
 
     use super::super::record::{Exchange, RedactedText, SHOWN};
     use super::*;
-    use crate::api::listener::Listener;
+    use crate::api::operations::Listener;
     use crate::domain::api_key::KeyOwner;
     use crate::domain::{KeyId, Timestamp};
 

@@ -7,8 +7,7 @@ use axum::http::StatusCode;
 use axum::http::header::HeaderMap;
 
 use super::shown::is_header_shown;
-use crate::api::listener::Listener;
-use crate::api::operations::Operation;
+use crate::api::operations::{Listener, Operation};
 use crate::domain::Timestamp;
 use crate::domain::api_key::KeyOwner;
 use crate::redaction::{HIDDEN, without_keys};

@@ -13,8 +13,7 @@ use bytes::Bytes;
 use http_body_util::Full;
 
 use crate::api::addresses::Addresses;
-use crate::api::listener::Listener;
-use crate::api::operations::Operation;
+use crate::api::operations::{Listener, Operation};
 use crate::api::response::Response;
 
 /// The headers that pages may send. The last three are those of W3C Trace Context and Baggage, which browsers'

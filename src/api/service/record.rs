@@ -10,14 +10,12 @@ use axum::http::{HeaderValue, Method, Response};
 use super::telemetry::RequestTelemetry;
 use crate::api::caller::Caller;
 use crate::api::input::idempotency::IDEMPOTENT_REPLAYED;
-use crate::api::listener::Listener;
-use crate::api::operations::Operation;
+use crate::api::operations::{Listener, Operation};
 use crate::api::prefer::delivery::Delivery;
 use crate::api::recorder::body::{CopiedBody, ReadBody};
 use crate::api::recorder::record::{Exchange, LISTED, Loss, RecordedError, RecordedRequest, RedactedText, SHOWN};
 use crate::api::recorder::shown;
-use crate::api::request_id::X_REQUEST_ID;
-use crate::api::response::{self, content};
+use crate::api::response::{self, X_REQUEST_ID, content};
 use crate::api::state::Api;
 use crate::domain::api_key::KeyOwner;
 

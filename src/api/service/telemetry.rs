@@ -8,7 +8,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderValue, Response, StatusCode};
 
 use crate::api::caller::Caller;
-use crate::api::client::address::client_address;
+use crate::api::client::client_address;
 use crate::api::counters::requests::{RequestInProgress, Route};
 use crate::api::error::Cause;
 use crate::api::operations::Operation;

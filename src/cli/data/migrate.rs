@@ -2,8 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-use crate::cli::runtime;
-use crate::cli::{Create, Outcome, not_opened, print, print_json, with_store};
+use crate::cli::{Create, Outcome, not_opened, print, print_json, runtime, with_store};
 use crate::config::Common;
 use crate::store::postgres::Postgres;
 use crate::store::sqlite::Sqlite;

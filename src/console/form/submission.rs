@@ -8,7 +8,7 @@ use axum::http::{StatusCode, Uri};
 use bounded_http::BodyTimeout;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 
-use crate::api::number::integer;
+use crate::api::input::query_and_body::integer;
 use crate::console::error::PageError;
 use crate::domain::account::NewPassword;
 use crate::domain::{Invalid, Secret};

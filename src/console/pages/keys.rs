@@ -7,7 +7,7 @@ use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 
 use crate::api::Operation;
-use crate::api::number::integer;
+use crate::api::input::query_and_body::integer;
 use crate::api::prefer::preferences::Preferences;
 use crate::console::error::PageError;
 use crate::console::form::pagination::{self, Links, ListPage, Place, newest_first};

@@ -4,7 +4,7 @@ use askama::Template;
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 
-use crate::api::number::integer;
+use crate::api::input::query_and_body::integer;
 use crate::api::{Operation, Permission};
 use crate::console::error::PageError;
 use crate::console::form::pagination::{self, Links, ListPage, Place, newest_first, parse_integer};

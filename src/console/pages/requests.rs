@@ -8,7 +8,7 @@ use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 
 use crate::api::Operation;
-use crate::api::number::integer;
+use crate::api::input::query_and_body::integer;
 use crate::api::recorder::recent::REQUESTS;
 use crate::api::recorder::record::{Exchange, RecordedRequest, SHOWN};
 use crate::console::error::PageError;

@@ -10,7 +10,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 
-use crate::api::client::address::{Peer, client_address};
+use crate::api::client::{Peer, client_address};
 use crate::api::{Addresses, Api, BaseUrl, Listener};
 use crate::console::form::submission::Form;
 use crate::console::{Console, SECTIONS};

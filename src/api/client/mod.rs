@@ -1,4 +1,0 @@
-//! The addresses of clients.
-
-pub(crate) mod address;
-pub(super) mod network;
