@@ -57,22 +57,11 @@ impl Status {
     }
 
     pub fn write(&self, out: &mut Exposition) {
-        out.gauge("petstore_relay_active", "1 if this process is the active relay, otherwise 0.")
-            .sample(&[], u8::from(self.is_active()));
-        out.gauge(
-            "petstore_messages_waiting",
-            "Messages not yet acknowledged by the web server, counted up to 10,000.",
-        )
-        .sample(&[], self.queued.load(Ordering::Relaxed));
-        out.counter("petstore_messages_relayed_total", "Messages acknowledged by the web server.")
-            .sample(&[], self.relayed.get());
-        out.counter("petstore_relay_failures_total", "Failed rounds of relaying, each of one or more messages.")
-            .sample(&[], self.failures.get());
+        out.value("petstore_relay_active", u8::from(self.is_active()));
+        out.value("petstore_messages_waiting", self.queued.load(Ordering::Relaxed));
+        out.value("petstore_messages_relayed_total", self.relayed.get());
+        out.value("petstore_relay_failures_total", self.failures.get());
         let last = self.last_acknowledged.load(Ordering::Relaxed) as f64 / 1_000.0;
-        out.gauge(
-            "petstore_relay_last_acknowledgement_timestamp_seconds",
-            "Time of the last acknowledgement by the web server, in seconds since 1970; 0 before the first.",
-        )
-        .sample(&[], last);
+        out.value("petstore_relay_last_acknowledgement_timestamp_seconds", last);
     }
 }

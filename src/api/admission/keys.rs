@@ -35,7 +35,7 @@ pub struct ApiKeyCache {
     cached: Cache<KeyHash, Arc<CachedKey>, UnitWeighter, RandomState>,
     /// Grows with every change of any key. Entries of earlier generations are outdated.
     generation: AtomicU64,
-    counts: Counts,
+    pub counts: Counts,
     /// Requests with each key since the start. Entries of the same key share a counter.
     requests: Cache<KeyId, Arc<Counter>>,
     /// Keys whose last use is not stored yet.
@@ -91,10 +91,6 @@ impl ApiKeyCache {
             requests: Cache::new(CACHED),
             used: Mutex::default(),
         }
-    }
-
-    pub const fn counts(&self) -> &Counts {
-        &self.counts
     }
 
     /// Finds the holder of a key, and whether the key is valid. Fails if the key is not cached and the store fails.

@@ -64,7 +64,7 @@ pub struct RateLimits {
     limit: RateLimit,
     clock: Clock,
     policy: HeaderValue,
-    refused: Counter,
+    pub refused: Counter,
     parts: [Mutex<Part>; PARTS],
 }
 
@@ -135,10 +135,6 @@ impl RateLimits {
         if !quota.is_allowed {
             headers.insert(RETRY_AFTER, HeaderValue::from(quota.seconds));
         }
-    }
-
-    pub fn refused(&self) -> u64 {
-        self.refused.get()
     }
 
     /// Number of accounts in memory: those whose buckets may not be full.

@@ -150,51 +150,36 @@ impl Traffic {
         let methods =
             || routes.iter().flat_map(|route| route.methods().map(move |(name, method)| (route, name, method)));
 
-        let mut requests = out.counter("petstore_http_requests_total", "Completed requests.");
+        let mut requests = out.family("petstore_http_requests_total");
         for (route, method, answered) in methods() {
             for (status, count) in answered.statuses() {
                 let labels = [("route", &*route.template), ("method", method), ("status", &status), SIMULATED];
                 requests.sample(route.own(&labels), count);
             }
         }
-        let mut durations = out.histogram(
-            "petstore_http_request_duration_seconds",
-            "Time from the end of the request's head until its response is ready to be sent.",
-        );
+        let mut durations = out.family("petstore_http_request_duration_seconds");
         for (route, method, answered) in methods() {
             let labels = [("route", &*route.template), ("method", method), SIMULATED];
             durations.spread(route.own(&labels), &answered.duration);
         }
-        out.gauge("petstore_http_requests_in_flight", "Requests in progress, including this one.")
-            .sample(&[], self.in_flight.get());
-        out.counter(
-            "petstore_http_requests_abandoned_total",
-            "Requests whose client disconnected before the response.",
-        )
-        .sample(&[], self.abandoned.get());
-
+        out.value("petstore_http_requests_in_flight", self.in_flight.get());
+        out.value("petstore_http_requests_abandoned_total", self.abandoned.get());
         self.write_connections(out);
     }
 
     fn write_connections(&self, out: &mut Exposition) {
         let listeners = Listener::ALL.map(|listener| (("listener", listener.as_str()), self.connections(listener)));
-        let mut open = out.gauge("petstore_connections_open", "Open connections.");
-        for (listener, connections) in listeners {
-            open.sample(&[listener], connections.open());
-        }
-        let mut count = |name, help, of: fn(&Connections) -> u64| {
-            let mut counter = out.counter(name, help);
+        let mut count = |name, of: fn(&Connections) -> u64| {
+            let mut family = out.family(name);
             for (listener, connections) in listeners {
-                counter.sample(&[listener], of(connections));
+                family.sample(&[listener], of(connections));
             }
         };
-        count("petstore_connections_accepted_total", "Accepted connections.", Connections::accepted);
-        let why = "Connections rejected because the connection limit was reached.";
-        count("petstore_connections_refused_total", why, Connections::refused);
-        let why = "Requests that are not valid HTTP or whose head is too large. They are not logged.";
-        count("petstore_http_requests_malformed_total", why, Connections::malformed);
-        let why = "Connections closed at a deadline, by what exceeded it.";
-        let mut expired = out.counter("petstore_connections_expired_total", why);
+        count("petstore_connections_open", Connections::open);
+        count("petstore_connections_accepted_total", Connections::accepted);
+        count("petstore_connections_refused_total", Connections::refused);
+        count("petstore_http_requests_malformed_total", Connections::malformed);
+        let mut expired = out.family("petstore_connections_expired_total");
         for (listener, connections) in listeners {
             for (reason, what) in EXPIRED {
                 expired.sample(&[listener, ("reason", reason)], connections.expired(what));

@@ -1,7 +1,7 @@
 //! Metrics for Prometheus.
 //!
 //! Counting is an atomic addition at a known place, without look-up, lock or allocation, so it is always on.
-//! `docs/metrics.md` has names, units and meanings; a test compares it with the output.
+//! `docs/metrics.md` has names, units and meanings, which `/metrics` shows from there.
 //!
 //! Not the crates `prometheus-client` and `prometheus`: their families look up labels under a lock, and the code that fills
 //! their encoders would be as long as `text.rs`, which it would replace. The first also has another format (OpenMetrics).

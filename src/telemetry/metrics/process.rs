@@ -21,28 +21,23 @@ impl Process {
     /// Writes the metrics. Omits what the system does not report.
     pub fn write(&self, out: &mut Exposition) {
         let cpu = clock_gettime(ClockId::ProcessCPUTime);
-        let cpu = cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9;
-        out.counter("process_cpu_seconds_total", "CPU time, user and system.").sample(&[], cpu);
+        out.value("process_cpu_seconds_total", cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9);
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-        if let Some(kibibytes) = number(&status, "VmRSS:") {
-            out.gauge("process_resident_memory_bytes", "Resident memory.").sample(&[], kibibytes * 1024);
-        }
-        if let Some(kibibytes) = number(&status, "VmSize:") {
-            out.gauge("process_virtual_memory_bytes", "Virtual memory.").sample(&[], kibibytes * 1024);
-        }
-        if let Some(threads) = number(&status, "Threads:") {
-            out.gauge("process_threads", "Threads.").sample(&[], threads);
-        }
-        if let Ok(open) = std::fs::read_dir("/proc/self/fd") {
+        let files = std::fs::read_dir("/proc/self/fd");
+        for (name, value) in [
+            ("process_resident_memory_bytes", number(&status, "VmRSS:").map(|kibibytes| kibibytes * 1024)),
+            ("process_virtual_memory_bytes", number(&status, "VmSize:").map(|kibibytes| kibibytes * 1024)),
+            ("process_threads", number(&status, "Threads:")),
             // One of them is the folder being read.
-            out.gauge("process_open_fds", "Open file descriptors.").sample(&[], open.count().saturating_sub(1));
+            ("process_open_fds", files.ok().map(|open| open.count().saturating_sub(1) as u64)),
+            ("process_max_fds", getrlimit(Resource::Nofile).current),
+        ] {
+            if let Some(value) = value {
+                out.value(name, value);
+            }
         }
-        if let Some(most) = getrlimit(Resource::Nofile).current {
-            out.gauge("process_max_fds", "Maximum number of open file descriptors.").sample(&[], most);
-        }
-        let started = self.started.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
-        out.gauge("process_start_time_seconds", "Start time of the process, in seconds since 1970.")
-            .sample(&[], started);
+        let started = self.started.duration_since(UNIX_EPOCH).unwrap_or_default();
+        out.value("process_start_time_seconds", started.as_secs_f64());
     }
 }
 

@@ -4,6 +4,8 @@ use std::fmt::{Display, Write};
 
 use super::Histogram;
 
+const PAGE: &str = include_str!("../../../docs/metrics.md");
+
 /// The response to a scrape. Metric families are written one after the other, each with all its samples.
 #[derive(Debug, Default)]
 pub struct Exposition(String);
@@ -18,26 +20,28 @@ type Labels<'a> = &'a [(&'static str, &'a str)];
 impl Exposition {
     pub const CONTENT_TYPE: &'static str = "text/plain; version=0.0.4; charset=utf-8";
 
-    pub fn counter(&mut self, name: &'static str, help: &str) -> Family<'_> {
-        self.family(name, "counter", help)
-    }
-
-    pub fn gauge(&mut self, name: &'static str, help: &str) -> Family<'_> {
-        self.family(name, "gauge", help)
-    }
-
-    pub fn histogram(&mut self, name: &'static str, help: &str) -> Family<'_> {
-        self.family(name, "histogram", help)
-    }
-
-    fn family(&mut self, name: &'static str, kind: &str, help: &str) -> Family<'_> {
+    /// Begins the family with this name, whose type and meaning are those of the page.
+    pub fn family(&mut self, name: &'static str) -> Family<'_> {
+        let (kind, help) = documented(name).unwrap_or_else(|| panic!("docs/metrics.md has no {name}"));
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
         Family { text: &mut self.0, name }
+    }
+
+    /// Writes a family that is one sample without labels.
+    pub fn value(&mut self, name: &'static str, value: impl Display) {
+        self.family(name).sample(&[], value);
     }
 
     pub fn into_text(self) -> String {
         self.0
     }
+}
+
+/// Finds type and meaning in the line of a metric, which gives the labels after the type: "- `NAME` (TYPE; LABELS): MEANING".
+fn documented(name: &str) -> Option<(&'static str, &'static str)> {
+    let line = PAGE.lines().find_map(|line| line.strip_prefix("- `")?.strip_prefix(name)?.strip_prefix("` ("))?;
+    let (kind, meaning) = line.split_once("): ")?;
+    Some((kind.split(';').next().unwrap_or(kind), meaning))
 }
 
 impl Family<'_> {
@@ -93,23 +97,23 @@ mod tests {
     #[test]
     fn families_are_written_in_the_text_format() {
         let mut exposition = Exposition::default();
-        exposition.counter("a_total", "How many a.").sample(&[], 3).sample(&[("b", "\"\\\n")], 4);
+        exposition.family("petstore_refused_total").sample(&[], 3).sample(&[("b", "\"\\\n")], 4);
         let histogram = Histogram::new(&[50_000, 1_000_000], 1e9);
         histogram.observe(50_000);
         histogram.observe(2_000_000_000);
-        exposition.histogram("c_seconds", "How long c.").spread(&[("d", "e")], &histogram);
+        exposition.family("petstore_read_duration_seconds").spread(&[("d", "e")], &histogram);
         expect![[r##"
-            # HELP a_total How many a.
-            # TYPE a_total counter
-            a_total 3
-            a_total{b="\"\\\n"} 4
-            # HELP c_seconds How long c.
-            # TYPE c_seconds histogram
-            c_seconds_bucket{d="e",le="0.00005"} 1
-            c_seconds_bucket{d="e",le="0.001"} 1
-            c_seconds_bucket{d="e",le="+Inf"} 2
-            c_seconds_sum{d="e"} 2.00005
-            c_seconds_count{d="e"} 2
+            # HELP petstore_refused_total Requests refused, by the limit that was reached.
+            # TYPE petstore_refused_total counter
+            petstore_refused_total 3
+            petstore_refused_total{b="\"\\\n"} 4
+            # HELP petstore_read_duration_seconds Duration of a database read.
+            # TYPE petstore_read_duration_seconds histogram
+            petstore_read_duration_seconds_bucket{d="e",le="0.00005"} 1
+            petstore_read_duration_seconds_bucket{d="e",le="0.001"} 1
+            petstore_read_duration_seconds_bucket{d="e",le="+Inf"} 2
+            petstore_read_duration_seconds_sum{d="e"} 2.00005
+            petstore_read_duration_seconds_count{d="e"} 2
         "##]]
         .assert_eq(&exposition.into_text());
     }
