@@ -2,7 +2,6 @@
 
 mod background;
 mod backup_schedule;
-mod expiry;
 mod listeners;
 mod shutdown;
 mod systemd;

@@ -2,9 +2,8 @@
 
 pub mod environment;
 mod file;
-mod keep;
-mod listen;
 pub mod plaintext_check;
+mod values;
 
 use std::ffi::{OsStr, OsString};
 use std::net::SocketAddr;
@@ -23,8 +22,8 @@ use crate::relay::RelayUrl;
 use crate::store::postgres::{self, DatabaseUrl};
 use crate::telemetry::{LogFormat, LogLevel};
 pub use file::{File, settings, takes_list};
-pub use keep::Keep;
-use listen::address;
+pub use values::{Keep, at_least_a_second};
+use values::{address, contact, database_timeout, origin};
 
 // Settings of all commands that open the database. Not rustdoc, which clap would show as the help of each command.
 #[derive(Args, Clone, Debug)]
@@ -253,50 +252,5 @@ impl<T: Clone + Send + Sync + 'static> TypedValueParser for SecretParser<T> {
             }
             error
         })
-    }
-}
-
-/// Parses a duration that may have a fraction of a second.
-fn database_timeout(text: &str) -> Result<Duration, Invalid> {
-    let fraction = || text.strip_suffix('s')?.parse().ok();
-    let parsed = duration(text).ok().or_else(|| Duration::try_from_secs_f64(fraction()?).ok());
-    let range = Duration::from_millis(500)..=Duration::from_mins(1);
-    parsed.filter(|parsed| range.contains(parsed)).ok_or_else(|| Invalid("it must be 0.5s to 60s".into()))
-}
-
-pub fn at_least_a_second(text: &str) -> Result<Duration, Invalid> {
-    let duration = duration(text)?;
-    if duration.is_zero() { Err(Invalid("it must be at least 1s".into())) } else { Ok(duration) }
-}
-
-fn origin(text: &str) -> Result<String, Invalid> {
-    let well_formed = BaseUrl::parse(&format!("{text}/v1")).is_ok_and(|url| url.origin() == text);
-    well_formed.then(|| text.to_owned()).ok_or_else(|| {
-        Invalid("an origin is a scheme, a host and an optional port, for instance https://example.com".into())
-    })
-}
-
-/// Parses a contact of security.txt, where web addresses must be `https:` (RFC 9116, section 2.5.3).
-fn contact(text: &str) -> Result<String, Invalid> {
-    let is_url =
-        ["mailto:", "tel:", "https://"].iter().any(|scheme| text.len() > scheme.len() && text.starts_with(scheme));
-    let well_formed = is_url && text.bytes().all(|byte| byte.is_ascii_graphic());
-    well_formed.then(|| text.to_owned()).ok_or_else(|| {
-        Invalid("a contact is a URL with mailto:, tel: or https:, for instance mailto:security@example.com".into())
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn timeouts_of_the_database_may_have_a_fraction() {
-        for (text, milliseconds) in [("0.5s", 500), ("1.8s", 1_800), ("7s", 7_000), ("1m", 60_000)] {
-            assert_eq!(database_timeout(text), Ok(Duration::from_millis(milliseconds)));
-        }
-        for refused in ["", "2", "0.49s", "60.1s", "2m", "1.5m", "-1s", "NaNs", "infs"] {
-            assert!(database_timeout(refused).is_err(), "{refused}");
-        }
     }
 }

@@ -1,9 +1,9 @@
-//! Messages.
+//! Messages, and their outbox. A message is queued until the web server of the relay has acknowledged it; then it is sent.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{AccountId, Invalid, Timestamp, check_text, write_json_string};
+use super::{AccountId, Email, Invalid, Timestamp, check_text, names, write_json_string};
 
 /// A message's text: 1 to 10,000 Unicode characters, not only white space. Tab, line feed and carriage return are the
 /// only control characters allowed.
@@ -66,6 +66,35 @@ impl Message {
         self.created_at.write(out);
         out.extend_from_slice(b"\"}");
     }
+}
+
+/// A message with its account's address and its delivery.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MessageRecord {
+    pub message: Message,
+    pub account: Email,
+    /// When the web server acknowledged the message. `None` while it is queued.
+    pub sent_at: Option<Timestamp>,
+}
+
+/// A message and the time at which it was acknowledged. `None` while the message is queued.
+pub type TrackedMessage = (Message, Option<Timestamp>);
+
+names! {
+    /// State of a message in the outbox.
+    pub enum MessageState {
+        Waiting = "waiting",
+        Sent = "sent",
+    }
+}
+
+/// Selects messages. The default selects all messages of all accounts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MessageQuery {
+    pub account: Option<AccountId>,
+    pub state: Option<MessageState>,
+    /// Maximum number of messages, newest first. If `None`, lists all by account, oldest first.
+    pub newest: Option<u32>,
 }
 
 /// The order of the ids of a process: each is greater than all before it, also within a millisecond and after the clock

@@ -7,7 +7,6 @@ pub mod idempotency;
 pub mod message;
 mod names;
 pub mod order;
-pub mod outbox;
 pub mod page;
 pub mod pet;
 mod secret;
@@ -19,10 +18,11 @@ pub use account::{Account, AccountId, Email, NewAccount, Role};
 pub use api_key::{ApiKey, KeyHash, KeyId, KeyRecord};
 pub use audit::{Action, Actor, AuditEntry, AuditQuery};
 pub use idempotency::{IdempotencyKey, KeyedRequest};
-pub use message::{Message, MessageId, MessageIds, MessageText};
+pub use message::{
+    Message, MessageId, MessageIds, MessageQuery, MessageRecord, MessageState, MessageText, TrackedMessage,
+};
 pub(crate) use names::names;
 pub use order::{NewOrder, Order, OrderClerk, OrderQuery, OrderStatus, OrderTransition, Transition};
-pub use outbox::{MessageQuery, MessageRecord, MessageState, TrackedMessage};
 pub use page::{Direction, PageLimit, PageQuery};
 pub use pet::{NewPet, Pet, PetName, PetQuery, PetStatus, StatusCounts, sample_animals};
 pub use secret::{Secret, random};

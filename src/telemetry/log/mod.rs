@@ -1,6 +1,5 @@
 //! The log, on stderr. Services log text on a terminal and JSON lines otherwise; one-shot commands log plain text.
 
-mod plain;
 mod sampler;
 mod stderr;
 
@@ -8,16 +7,19 @@ use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{self, IsTerminal, Write};
 use std::panic::{self, PanicHookInfo};
 use std::sync::OnceLock;
-use std::thread;
+use std::{fmt, thread};
 
 use clap::ValueEnum;
+use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::fmt::FmtContext;
+use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer};
 use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::reload::{self, Handle};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry};
 
-pub use self::plain::{label, start_plain};
 pub use self::sampler::Sampler;
 pub use self::stderr::{Flush, dropped_lines};
 use self::stderr::{ServiceLog, Stderr, start_queue};
@@ -103,6 +105,37 @@ pub fn change_level(by: isize) {
         0 => tracing::error!(%log_level, "log level changed"),
         1 => tracing::warn!(%log_level, "log level changed"),
         _ => tracing::info!(%log_level, "log level changed"),
+    }
+}
+
+/// Starts the log of a one-shot command: `error: …` and `warning: …`, without times, the same on a terminal and in a script.
+pub fn start_plain(level: LogLevel) {
+    let lines = tracing_subscriber::fmt::layer().with_writer(Stderr::default).with_ansi(false).event_format(Plain);
+    tracing_subscriber::registry().with(LEVELS[level as usize]).with(lines).init();
+}
+
+/// Returns the prefix of lines of this level.
+pub fn label(level: Level) -> &'static str {
+    match level {
+        Level::ERROR => "error: ",
+        Level::WARN => "warning: ",
+        Level::INFO => "",
+        Level::DEBUG => "debug: ",
+        Level::TRACE => "trace: ",
+    }
+}
+
+struct Plain;
+
+impl<S, N> FormatEvent<S, N> for Plain
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(&self, context: &FmtContext<'_, S, N>, mut to: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        to.write_str(label(*event.metadata().level()))?;
+        context.field_format().format_fields(to.by_ref(), event)?;
+        writeln!(to)
     }
 }
 
