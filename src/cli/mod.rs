@@ -25,15 +25,11 @@ mod shop;
 mod terminal;
 
 use std::ffi::OsString;
-use std::fs::{self, File, Metadata};
 use std::io::{self, IsTerminal, Write};
-use std::os::fd::AsFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::process::ExitCode;
 
 use clap::builder::Resettable;
 use clap::{Args, CommandFactory, Parser, Subcommand};
-use rustix::fs::OFlags;
 use tracing::Level;
 use tracing::level_filters::LevelFilter;
 
@@ -94,8 +90,8 @@ enum Command {
     /// Show the configuration
     #[command(subcommand)]
     Config(about::config::Config),
-    Completions(about::completions::Completions),
-    Manual(about::manual::Manual),
+    Completions(about::generated::Completions),
+    Manual(about::generated::Manual),
     Healthcheck(run::healthcheck::Healthcheck),
 }
 
@@ -202,9 +198,9 @@ fn dispatch(Parsed { cli, matches, file }: Parsed) -> Result<ExitCode, Failure> 
         Command::Reset(command) => command.run(common),
         Command::Openapi(command) => command.run(common),
         Command::Config(command) => command.run(common, &matches, &file),
-        Command::Completions(command) => command.run(self::command()),
-        Command::Manual(command) => command.run(self::command()),
-        Command::Healthcheck(command) => command.run(),
+        Command::Completions(command) => command.run(common),
+        Command::Manual(command) => command.run(common),
+        Command::Healthcheck(command) => command.run(common),
     };
     outcome.map(|()| ExitCode::SUCCESS)
 }
@@ -213,7 +209,7 @@ fn dispatch(Parsed { cli, matches, file }: Parsed) -> Result<ExitCode, Failure> 
 /// because a misplaced URL may be part of a path or name.
 fn tell(level: Level, text: &str) {
     let text = terminal::passwords::hidden(text);
-    if !std::io::stderr().is_terminal() {
+    if !io::stderr().is_terminal() {
         match level {
             Level::ERROR => tracing::error!("{text}"),
             Level::WARN => tracing::warn!("{text}"),
@@ -237,40 +233,14 @@ fn actor() -> Actor {
 
 /// Writes the output of a command to stdout.
 fn print(text: &str) -> Outcome {
-    print_to(&mut stdout()?, text)
-}
-
-fn print_json(value: &impl serde::Serialize) -> Outcome {
-    print(&format!("{}\n", serde_json::to_string_pretty(value)?))
-}
-
-fn print_to(out: &mut impl Write, text: &str) -> Outcome {
-    write_open(out, text).map(drop)
+    print_open(text).map(drop)
 }
 
 /// Prints like `print`. Returns false if the reader has closed the pipe, as in `petstore key list | head -1`.
 fn print_open(text: &str) -> Result<bool, Failure> {
-    write_open(&mut stdout()?, text)
-}
-
-fn write_open(out: &mut impl Write, text: &str) -> Result<bool, Failure> {
+    let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
         result => Ok(result.map(|()| true)?),
-    }
-}
-
-/// Returns stdout. Unlike `std::io::stdout`, it fails if it is closed. std hides the error of a write, and replaces a closed
-/// stdout by `/dev/null`, opened for reading and writing, when the process starts.
-fn stdout() -> io::Result<File> {
-    let out = File::from(io::stdout().as_fd().try_clone_to_owned()?);
-    let device = |found: Metadata| found.file_type().is_char_device().then(|| found.rdev());
-    let is_null = device(out.metadata()?).is_some_and(|of| fs::metadata("/dev/null").ok().and_then(device) == Some(of));
-    match rustix::fs::fcntl_getfl(&out)? & OFlags::RWMODE {
-        OFlags::RDONLY => Err(io::Error::other("stdout is not open for writing")),
-        OFlags::RDWR if is_null => {
-            Err(io::Error::other("stdout is closed, or is /dev/null opened for reading and writing"))
-        }
-        _ => Ok(out),
     }
 }

@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 use std::net::TcpListener;
-use testkit::{Folder, Process, Signal, petstore};
+use testkit::{Folder, Signal};
 
 const NO_DATABASE: &str =
     "there is no database in petstore-data; `petstore serve` or `petstore quickstart` creates one";
@@ -38,45 +38,6 @@ fn misspelt_command_or_flag_suggests_the_nearest() {
         For more information, try '--help'.
     "#]]
     .assert_eq(&usage("serve --lisen 127.0.0.1:0"));
-}
-
-/// std replaces a closed stdout by /dev/null, and ignores that a descriptor cannot be written to.
-#[test]
-fn closed_stdout_is_a_failure() {
-    let folder = Folder::with_account();
-    folder.key();
-    let keys = folder.json("key list");
-    let run = |line: &str, redirection: &str| {
-        let mut script = folder.program("sh");
-        Process::start(script.args(["-c", &format!("exec {} {line} {redirection}", petstore())])).end()
-    };
-    for line in [
-        "key create --account ada@example.com --name lost",
-        "key rotate 1",
-        "key list",
-        "key list --json",
-        "account list",
-        "account set-password ada@example.com",
-        "pets export",
-        "messages export",
-        "messages list",
-        "migrate status",
-        "config show",
-        "openapi",
-        "completions bash",
-    ] {
-        for redirection in [">&-", "<&- >&-", "1</dev/null"] {
-            let ended = run(line, redirection);
-            assert!(ended.code == Some(1) && ended.stderr.starts_with("error: "), "{line} {redirection}: {ended:?}");
-        }
-        // Control: output may be discarded on purpose.
-        if !line.starts_with("key create") && !line.starts_with("key rotate") {
-            assert_eq!(run(line, ">/dev/null").code, Some(0), "{line}");
-        }
-    }
-    assert_eq!(folder.json("key list"), keys, "no key is created that cannot be shown");
-    assert_eq!(run("account create eve@example.com", ">&-").code, Some(0), "its output is its argument");
-    assert_eq!(run("--version", "1<>/dev/null").code, Some(0), "programs that only check it discard its output");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! `petstore account`
 
 use std::collections::TryReserveError;
-use std::io::{self, BufRead, Write, stdin};
+use std::io::{BufRead, Write, stdin, stdout};
 
 use clap::Args;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use crate::cli::accounts::personal_data::ExportAccount;
 use crate::cli::data::database::{find_account, no_account};
 use crate::cli::terminal::confirm::confirms;
 use crate::cli::terminal::table::{Listed, print_list, strip_bidi};
-use crate::cli::{Create, Failure, Outcome, actor, print_to, stdout, with_store};
+use crate::cli::{Create, Failure, Outcome, actor, print, with_store};
 use crate::config::{Common, one_of};
 use crate::domain::account::{HashingMemory, NewPassword, PasswordDigest};
 use crate::domain::{Account as AccountRecord, Email, NewAccount, Role, Secret};
@@ -108,8 +108,7 @@ impl CreateAccount {
             let digest = password.as_ref().map(digest).transpose()?;
             let new = NewAccount { role: self.role, ..NewAccount::customer(self.email, digest, Clock::System.now()) };
             match store.create_account(new, actor()).await? {
-                // Loses nothing if stdout is closed.
-                Some(_) => print_to(&mut io::stdout(), &format!("{email}\n")),
+                Some(_) => print(&format!("{email}\n")),
                 None => Err(Failure(format!("account {email} already exists"))),
             }
         })
@@ -125,15 +124,16 @@ impl ListAccounts {
 impl SetPassword {
     fn run(self, common: &Common) -> Outcome {
         let given = self.password_stdin.then(read_password).transpose()?;
-        let out = if given.is_none() { Some(stdout()?) } else { None };
         with_store(common, Create::Never, async |store| {
             let account = find_account(&store, &self.email).await?;
             let password = given.clone().unwrap_or_else(NewPassword::generate);
             if !store.set_password(account.id, digest(&password)?, actor()).await? {
                 return Err(no_account(&self.email));
             }
-            let Some(mut out) = out else { return Ok(()) };
-            writeln!(out, "{}", password.expose()).map_err(|error| {
+            if given.is_some() {
+                return Ok(());
+            }
+            writeln!(stdout(), "{}", password.expose()).map_err(|error| {
                 Failure(format!("the password was changed, but cannot be shown: {error}; set another one"))
             })
         })
@@ -183,15 +183,7 @@ fn read_password() -> Result<NewPassword, Failure> {
 impl Listed for AccountRecord {
     const HEAD: &[&str] = &["ID", "EMAIL", "ROLE", "CREATED", "PASSWORD"];
 
-    fn cells(&self) -> Vec<String> {
-        vec![
-            self.id.0.to_string(),
-            strip_bidi(self.email.as_str()),
-            self.role.as_str().to_owned(),
-            self.created_at.to_string(),
-            if self.has_password { "yes" } else { "no" }.to_owned(),
-        ]
-    }
+    const FIELDS: &[&str] = &["id", "email", "role", "createdAt", "hasPassword"];
 
     fn json(&self) -> Value {
         let Self { id, email, role, created_at, has_password } = self;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::cli::terminal::table::{Listed, PrintedList, or_dash, strip_bidi};
+use crate::cli::terminal::table::{Listed, PrintedList};
 use crate::cli::{Create, Failure, Outcome, with_store};
 use crate::config::Common;
 use crate::domain::time::duration;
@@ -113,17 +113,7 @@ fn names_key(subject: &str, key: i64) -> bool {
 impl Listed for AuditEntry {
     const HEAD: &[&str] = &["ID", "TIME", "ACTION", "ACTOR", "CLIENT", "REQUEST", "SUBJECT"];
 
-    fn cells(&self) -> Vec<String> {
-        vec![
-            self.id.to_string(),
-            self.at.to_string(),
-            self.action.clone(),
-            strip_bidi(&self.actor),
-            or_dash(self.client_address.as_deref()),
-            or_dash(self.request_id.as_deref()),
-            strip_bidi(&self.subject),
-        ]
-    }
+    const FIELDS: &[&str] = &["id", "createdAt", "action", "actor", "clientAddress", "requestId", "subject"];
 
     fn json(&self) -> Value {
         json!({

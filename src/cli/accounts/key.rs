@@ -1,7 +1,6 @@
 //! `petstore key`
 
-use std::fs::File;
-use std::io::Write;
+use std::io::{Write, stdout};
 use std::time::Duration;
 
 use clap::Args;
@@ -9,8 +8,8 @@ use serde_json::{Value, json};
 
 use crate::api::prefer::preferences::Preferences;
 use crate::cli::data::database::find_account;
-use crate::cli::terminal::table::{Listed, or_dash, print_list, strip_bidi};
-use crate::cli::{Create, Failure, Outcome, actor, stdout, with_store};
+use crate::cli::terminal::table::{Listed, print_list, shown};
+use crate::cli::{Create, Failure, Outcome, actor, print, with_store};
 use crate::config::{Common, at_least_a_second};
 use crate::domain::api_key::{KeyName, NewKey, Rotation};
 use crate::domain::time::duration;
@@ -96,13 +95,12 @@ pub struct NewTestKey {}
 
 impl NewTestKey {
     fn run(self, _: &Common) -> Outcome {
-        Ok(writeln!(stdout()?, "{}", ApiKey::generate(Deployment::Staging).expose())?)
+        print(&format!("{}\n", ApiKey::generate(Deployment::Staging).expose()))
     }
 }
 
 impl CreateKey {
     fn run(self, common: &Common) -> Outcome {
-        let out = stdout()?;
         with_store(common, Create::Never, async |store| {
             let (deployment, now) = (store.deployment(), Clock::System.now());
             let prefer = self.prefer.map(|text| Preferences::for_key(&text, deployment, now)).transpose();
@@ -114,7 +112,7 @@ impl CreateKey {
                 prefer,
                 ..NewKey::of(&key, account.id, self.name, now, self.expires_in)
             };
-            show(out, &key, store.create_key(new, actor()).await?)
+            show(&key, store.create_key(new, actor()).await?)
         })
     }
 }
@@ -136,12 +134,11 @@ impl RevokeKey {
 
 impl RotateKey {
     fn run(self, common: &Common) -> Outcome {
-        let out = stdout()?;
         with_store(common, Create::Never, async |store| {
             let key = ApiKey::generate(store.deployment());
             let rotation = Rotation::to(&key, Clock::System.now(), self.overlap);
             match store.rotate_key(self.id, rotation, actor()).await? {
-                Some(new) => show(out, &key, new),
+                Some(new) => show(&key, new),
                 None => Err(Failure(format!("there is no active key {}", self.id.0))),
             }
         })
@@ -149,8 +146,8 @@ impl RotateKey {
 }
 
 /// Prints a new key. Fails even if the reader has closed the pipe, because the key cannot be shown again.
-fn show(mut out: File, key: &ApiKey, id: KeyId) -> Outcome {
-    writeln!(out, "{}", key.expose()).map_err(|error| {
+fn show(key: &ApiKey, id: KeyId) -> Outcome {
+    writeln!(stdout(), "{}", key.expose()).map_err(|error| {
         let id = id.0;
         let replace = format!("replace it with `petstore key rotate {id} --overlap 0s`");
         Failure(format!("key {id} was created, but cannot be shown: {error}; {replace}"))
@@ -161,19 +158,14 @@ impl Listed for KeyRecord {
     const HEAD: &[&str] =
         &["ID", "NAME", "ACCOUNT", "HINT", "CREATED", "LAST USED", "EXPIRES", "REVOKED", "ACCESS", "PREFER"];
 
-    fn cells(&self) -> Vec<String> {
-        vec![
-            self.id.0.to_string(),
-            strip_bidi(&self.name),
-            strip_bidi(self.account.as_str()),
-            self.hint.clone(),
-            self.created_at.to_string(),
-            or_dash(self.last_use()),
-            or_dash(self.expires_at),
-            or_dash(self.revoked_at),
-            if self.read_only { "read" } else { "write" }.to_owned(),
-            or_dash(self.prefer.as_deref()),
-        ]
+    const FIELDS: &[&str] =
+        &["id", "name", "account", "hint", "createdAt", "lastUsedAt", "expiresAt", "revokedAt", "readOnly", "prefer"];
+
+    fn cell(field: &str, value: &Value) -> String {
+        match value.as_bool().filter(|_| field == "readOnly") {
+            Some(is_read_only) => if is_read_only { "read" } else { "write" }.to_owned(),
+            None => shown(value),
+        }
     }
 
     fn json(&self) -> Value {

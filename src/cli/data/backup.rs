@@ -11,7 +11,7 @@ use tracing::Level;
 
 use crate::cli::terminal::interrupt;
 use crate::cli::terminal::progress::{self, BYTES};
-use crate::cli::{Failure, Outcome, actor, not_opened, stdout, tell};
+use crate::cli::{Failure, Outcome, actor, not_opened, tell};
 use crate::config::{Common, ServiceSettings};
 use crate::store::sqlite::backup::{self, Target};
 
@@ -59,8 +59,8 @@ impl Backup {
         refuse_postgres(common)?;
         let Common { data_dir, deployment, .. } = common;
         interrupt::catch()?;
-        let stdout = if self.file == Path::new("-") { Some(to_stdout(data_dir)?) } else { None };
-        let copy = stdout.as_ref().map(|(folder, _)| folder.path().join("copy"));
+        let folder = if self.file == Path::new("-") { Some(copy_folder(data_dir)?) } else { None };
+        let copy = folder.as_ref().map(|folder| folder.path().join("copy"));
         let target = Target { file: copy.as_ref().unwrap_or(&self.file), replace: self.force };
         let (made, stopped) =
             with_bar("backing up", |progress| backup::back_up(data_dir, *deployment, target, progress));
@@ -68,8 +68,8 @@ impl Backup {
             true => Failure(format!("interrupted: nothing was written to {}", self.file.display())),
             false => not_opened(common, error),
         })?;
-        if let Some((folder, mut out)) = stdout {
-            let mut copy = File::open(target.file)?;
+        if let Some(folder) = folder {
+            let (mut copy, mut out) = (File::open(target.file)?, io::stdout().lock());
             folder.close()?;
             while io::copy(&mut (&mut copy).take(CHUNK), &mut out)? > 0 {
                 if interrupt::is_received() {
@@ -104,15 +104,13 @@ fn refuse_postgres(common: &Common) -> Outcome {
     if common.database_url.is_some() { Err(Failure(POSTGRES.into())) } else { Ok(()) }
 }
 
-/// Returns a folder for the copy, and stdout.
-fn to_stdout(data_dir: &Path) -> Result<(TempDir, File), Failure> {
-    let out = stdout()?;
-    if out.is_terminal() {
+/// Returns a folder for the copy that is written to stdout.
+fn copy_folder(data_dir: &Path) -> Result<TempDir, Failure> {
+    if io::stdout().is_terminal() {
         return Err(Failure("stdout is a terminal: redirect it, or name a file (./- for a file named -)".into()));
     }
     let made = tempfile::Builder::new().prefix("petstore-backup-").tempdir_in(data_dir);
-    let folder = made.map_err(|error| Failure(format!("{}: {error}", data_dir.display())))?;
-    Ok((folder, out))
+    made.map_err(|error| Failure(format!("{}: {error}", data_dir.display())))
 }
 
 /// Rejects scheduled backups of PostgreSQL.

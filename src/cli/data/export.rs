@@ -10,7 +10,7 @@ use tracing::Level;
 
 use crate::cli::terminal::interrupt;
 use crate::cli::terminal::progress::{self, counted};
-use crate::cli::{Failure, Outcome, stdout, tell};
+use crate::cli::{Failure, Outcome, tell};
 use crate::store::sqlite::{self, AtomicFile, folder_of};
 use crate::store::{ExportError, Exported};
 
@@ -75,7 +75,7 @@ async fn to(
     write: impl AsyncFnOnce(&mut (dyn Write + Send)) -> Exported,
 ) -> Result<Exported, Failure> {
     Ok(match target.file() {
-        None => buffered(&mut stdout()?, write).await,
+        None => buffered(&mut io::stdout(), write).await,
         // Devices and pipes are written to, not replaced.
         Some(path) if fs::metadata(path).is_ok_and(|there| !there.is_file()) => {
             let mut file = File::options().write(true).open(path).map_err(|error| named(path, &error))?;

@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-use crate::cli::{Create, Outcome, not_opened, print, print_json, runtime, with_store};
+use crate::cli::{Create, Outcome, not_opened, print, runtime, with_store};
 use crate::config::Common;
 use crate::store::postgres::Postgres;
 use crate::store::sqlite::Sqlite;
@@ -46,7 +46,7 @@ impl Status {
         };
         let migrations = migrations.map_err(|error| not_opened(common, error))?;
         if self.json {
-            return print_json(&migrations);
+            return print(&format!("{}\n", serde_json::to_string_pretty(&migrations)?));
         }
         let lines = migrations.iter().map(|migration| {
             format!("{:8} {}\n", if migration.applied { "applied" } else { "pending" }, migration.name)

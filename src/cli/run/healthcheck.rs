@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::api::{Listener, Operation, reachable};
 use crate::cli::{Failure, Outcome};
-use crate::config::ServiceSettings;
+use crate::config::{Common, ServiceSettings};
 use crate::net::http_client::{Client, Response};
 use crate::net::tls::{self, Trust};
 
@@ -28,7 +28,7 @@ pub struct Healthcheck {
 }
 
 impl Healthcheck {
-    pub fn run(self) -> Outcome {
+    pub fn run(self, _: &Common) -> Outcome {
         let service = &self.service;
         let listener = [
             (Listener::Ops, service.ops_listen),

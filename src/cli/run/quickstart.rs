@@ -1,7 +1,7 @@
 //! `petstore quickstart`
 
 use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
+use std::io::Write;
 use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use super::serve::{open_for, serve};
 use crate::api::{Addresses, BaseUrl};
 use crate::app;
 use crate::cli::data::backup;
-use crate::cli::{Failure, Outcome, actor, stdout};
+use crate::cli::{Failure, Outcome, actor, print_open};
 use crate::config::{Common, ServiceSettings};
 use crate::console::shell_quoted;
 use crate::domain::account::{HashingMemory, NewPassword};
@@ -78,7 +78,7 @@ impl Quickstart {
                     let digest = password.map(|new| new.hash(&mut HashingMemory::default())).transpose()?;
                     let runtime = Handle::current();
                     print_banner(move || {
-                        let is_shown = shows(&text)?;
+                        let is_shown = print_open(&text)?;
                         // Set only now, because a password that was not shown would be lost.
                         if let Some(digest) = digest.filter(|_| is_shown) {
                             runtime.block_on(of_store.set_password(account.id, digest, actor()))?;
@@ -123,15 +123,6 @@ async fn account(store: &Store) -> Result<Account, Failure> {
     let new = NewAccount { role: Role::Staff, ..NewAccount::customer(email.clone(), None, Clock::System.now()) };
     store.create_account(new, actor()).await?;
     store.find_account(&email).await?.ok_or_else(|| Failure(format!("the account {ACCOUNT} was deleted meanwhile")))
-}
-
-/// Prints the banner. Returns false if nobody can read it: stdout is closed, or its reader has closed the pipe.
-fn shows(text: &str) -> Result<bool, Failure> {
-    let Ok(mut out) = stdout() else { return Ok(false) };
-    match out.write_all(text.as_bytes()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
-        result => Ok(result.map(|()| true)?),
-    }
 }
 
 async fn new_key(store: &Store, account: AccountId, file: &Path) -> Result<String, Failure> {

@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 
 use crate::cli::data::database::find_account;
 use crate::cli::data::export;
-use crate::cli::terminal::confirm::confirms;
+use crate::cli::terminal::confirm::confirm;
 use crate::cli::terminal::progress::counted;
-use crate::cli::terminal::table::{Listed, or_dash, print_list, strip_bidi};
+use crate::cli::terminal::table::{Listed, print_list, shown, strip_bidi};
 use crate::cli::{Create, Failure, Outcome, actor, with_store};
 use crate::config::{Common, one_of};
 use crate::domain::{Email, Invalid, MessageId, MessageQuery, MessageRecord, MessageState};
@@ -149,10 +149,8 @@ impl Discard {
     fn run(self, common: &Common) -> Outcome {
         let ids = unique(self.ids);
         let count = counted(ids.len() as u64, "message");
-        match if self.yes { Some(true) } else { confirms(&format!("Discard {count}?"))? } {
-            Some(true) => {}
-            Some(false) => return Err(Failure("nothing was changed".into())),
-            None => return Err(Failure(format!("this would discard {count}: confirm with --yes"))),
+        if !self.yes {
+            confirm(&format!("Discard {count}?"), &format!("this would discard {count}"))?;
         }
         with_store(common, Create::Never, async |store| changed(store.discard_messages(ids, actor()).await?))
     }
@@ -177,14 +175,13 @@ fn message_id(text: &str) -> Result<MessageId, Invalid> {
 impl Listed for MessageRecord {
     const HEAD: &[&str] = &["ID", "ACCOUNT", "CREATED", "SENT", "MESSAGE"];
 
-    fn cells(&self) -> Vec<String> {
-        vec![
-            self.message.id.to_string(),
-            strip_bidi(self.account.as_str()),
-            self.message.created_at.to_string(),
-            or_dash(self.sent_at),
-            preview(self.message.text.as_str()),
-        ]
+    const FIELDS: &[&str] = &["id", "account", "createdAt", "sentAt", "message"];
+
+    fn cell(field: &str, value: &Value) -> String {
+        match value.as_str().filter(|_| field == "message") {
+            Some(text) => preview(text),
+            None => shown(value),
+        }
     }
 
     /// The fields of the API, the account and the time of delivery.

@@ -9,7 +9,7 @@ use tracing::Level;
 
 use crate::cli::data::database::find_account;
 use crate::cli::terminal::progress::counted;
-use crate::cli::terminal::table::{Listed, PrintedList, strip_bidi};
+use crate::cli::terminal::table::{Listed, PrintedList};
 use crate::cli::{Create, Failure, Outcome, actor, tell, with_store};
 use crate::config::{Common, one_of};
 use crate::domain::order::TransitionError;
@@ -148,17 +148,7 @@ impl Ids {
 impl Listed for (Order, String) {
     const HEAD: &[&str] = &["ID", "ANIMAL", "ACCOUNT", "STATUS", "PLACED", "CHANGED"];
 
-    fn cells(&self) -> Vec<String> {
-        let (order, email) = self;
-        vec![
-            order.id.to_string(),
-            order.pet_id.to_string(),
-            strip_bidi(email),
-            order.status.as_str().to_owned(),
-            order.created_at.to_string(),
-            order.updated_at.to_string(),
-        ]
-    }
+    const FIELDS: &[&str] = &["id", "petId", "account", "status", "createdAt", "updatedAt"];
 
     /// The fields of the API, and the customer's address.
     fn json(&self) -> Value {

@@ -5,7 +5,7 @@ use tracing::Level;
 
 use super::animal_file::temporary_folder;
 use super::first_animals::FirstAnimals;
-use crate::cli::terminal::confirm::confirms;
+use crate::cli::terminal::confirm::confirm;
 use crate::cli::terminal::interrupt;
 use crate::cli::terminal::progress::counted;
 use crate::cli::{Create, Failure, Outcome, actor, tell, with_store};
@@ -52,7 +52,8 @@ impl Reset {
                 contents => contents?,
             };
             if !self.yes {
-                confirm(&target, &deleted)?;
+                let question = format!("Reset {target} and delete {deleted}? Accounts, keys and sessions stay.");
+                confirm(&question, &format!("reset would delete {deleted} of {target}"))?;
             }
             // Caught only now, so that a signal can end the process while it asks.
             interrupt::catch()?;
@@ -65,15 +66,6 @@ impl Reset {
             tell(Level::INFO, &format!("reset {target}: deleted {deleted}; added {}", counted(added, "animal")));
             Ok(())
         })
-    }
-}
-
-fn confirm(target: &str, deleted: &str) -> Outcome {
-    let question = format!("Reset {target} and delete {deleted}? Accounts, keys and sessions stay.");
-    match confirms(&question)? {
-        Some(true) => Ok(()),
-        Some(false) => Err(Failure("nothing was changed".into())),
-        None => Err(Failure(format!("reset would delete {deleted} of {target}: confirm with --yes"))),
     }
 }
 

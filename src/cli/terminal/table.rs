@@ -9,9 +9,31 @@ pub trait Listed {
     /// The heads of the columns.
     const HEAD: &[&str];
 
-    fn cells(&self) -> Vec<String>;
+    /// The field of the object that each column shows.
+    const FIELDS: &[&str];
 
+    /// The object of the list in JSON.
     fn json(&self) -> Value;
+
+    /// Returns the text of a field in the table.
+    fn cell(_field: &str, value: &Value) -> String {
+        shown(value)
+    }
+}
+
+fn cells<T: Listed>(record: &T) -> Vec<String> {
+    let object = record.json();
+    T::FIELDS.iter().map(|field| T::cell(field, &object[field])).collect()
+}
+
+/// Formats a value: `-` for `null`, and a text without directional characters.
+pub fn shown(value: &Value) -> String {
+    match value {
+        Value::Null => "-".to_owned(),
+        Value::Bool(is_true) => if *is_true { "yes" } else { "no" }.to_owned(),
+        Value::String(text) => strip_bidi(text),
+        other => other.to_string(),
+    }
 }
 
 pub fn print_list<T: Listed>(records: &[T], as_json: bool) -> Outcome {
@@ -45,7 +67,7 @@ impl PrintedList {
         }
         self.has_begun = true;
         let head = (!has_begun).then(|| T::HEAD.iter().map(|&head| head.to_owned()).collect());
-        let rows: Vec<Vec<_>> = head.into_iter().chain(records.iter().map(T::cells)).collect();
+        let rows: Vec<Vec<_>> = head.into_iter().chain(records.iter().map(cells)).collect();
         self.widths.resize(T::HEAD.len(), 0);
         for (column, width) in self.widths.iter_mut().enumerate() {
             *width = rows.iter().map(|row| row[column].chars().count()).fold(*width, usize::max);
@@ -64,11 +86,6 @@ impl PrintedList {
             (false, _) => Ok(()),
         }
     }
-}
-
-/// Formats a value, or `-` for `None`.
-pub fn or_dash(value: Option<impl ToString>) -> String {
-    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
 
 /// Replaces directional formatting characters (Unicode Standard Annex #9). A user-chosen text could reorder other columns on

@@ -1,14 +1,13 @@
 //! `petstore ephemeral`
 
 mod folder;
-mod hang_up;
 mod settings;
 mod supervisor;
 
 use std::collections::{BTreeMap, HashSet};
 use std::env;
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{self, ExitCode};
@@ -24,7 +23,7 @@ use crate::api::prefer::preferences::Preferences;
 use crate::api::{Addresses, BaseUrl};
 use crate::app::{self, Started};
 use crate::cli::shop::first_animals::FirstAnimals;
-use crate::cli::{Failure, actor, stdout};
+use crate::cli::{Failure, actor};
 use crate::config::SecretParser;
 use crate::domain::account::{HashingMemory, NewPassword, PasswordDigest};
 use crate::domain::api_key::{KeyName, NewKey};
@@ -35,7 +34,7 @@ use crate::store::{PetSource, Store};
 use crate::telemetry::LogLevel;
 use folder::Folder;
 use settings::TestSettings;
-use supervisor::Supervisor;
+use supervisor::{Supervisor, watch_stdin};
 
 const STAFF: &str = "staff@localhost";
 const CUSTOMER: &str = "customer@localhost";
@@ -150,7 +149,7 @@ impl Ephemeral {
         // From here on, no signal ends the process and leaves the folder.
         let (supervisor, stops) = Supervisor::start()?;
         if self.command.is_empty() {
-            hang_up::watch(Arc::clone(&supervisor))?;
+            watch_stdin(Arc::clone(&supervisor))?;
         }
         folder::remove_abandoned(&temporary);
         // Declared before the service, because it is removed after the service has ended.
@@ -200,9 +199,8 @@ impl Ephemeral {
             let Some((program, arguments)) = self.command.split_first() else {
                 let line = serde_json::to_string(&ready)? + "\n";
                 let printed = print_banner(move || {
-                    stdout()?
-                        .write_all(line.as_bytes())
-                        .map_err(|error| Failure(format!("cannot print the addresses: {error}")))
+                    let written = io::stdout().write_all(line.as_bytes());
+                    written.map_err(|error| Failure(format!("cannot print the addresses: {error}")))
                 });
                 return printed.await.map_err(|Failure(why)| why.into());
             };

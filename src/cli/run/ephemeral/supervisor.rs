@@ -1,14 +1,17 @@
-//! Signals, and COMMAND.
+//! Signals, the end of stdin, and COMMAND.
 
 use std::fs::{self, File};
 use std::future::pending;
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::sync::Arc;
 use std::thread;
 
 use parking_lot::{Condvar, Mutex};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FileType, fstat};
 use rustix::io::retry_on_intr;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpgrp, kill_process, waitid};
 use rustix::termios::tcgetpgrp;
@@ -68,7 +71,7 @@ impl Supervisor {
     }
 
     /// Stops the service because stdin was hung up. Does nothing after a signal.
-    pub fn hang_up(&self) {
+    fn hang_up(&self) {
         let mut state = self.command.lock();
         if let State::Waiting = *state {
             *state = State::Stopping(0);
@@ -153,6 +156,30 @@ impl Supervisor {
             _ => ExitCode::SUCCESS,
         }
     }
+}
+
+/// Stops the service when stdin is hung up, if it is a pipe or socket that is open now: the process at its other end has
+/// ended. Never reads it.
+pub fn watch_stdin(supervisor: Arc<Supervisor>) -> io::Result<()> {
+    let stdin = io::stdin();
+    // Node.js passes a socket where other languages pass a pipe.
+    let is_pipe = matches!(FileType::from_raw_mode(fstat(&stdin)?.st_mode), FileType::Fifo | FileType::Socket);
+    if is_pipe && !is_hung_up(&stdin, Some(&Timespec::default()))? {
+        thread::Builder::new().name("stdin".into()).spawn(move || {
+            // A stdin that cannot be polled is treated as hung up, because the store must not outlive its test.
+            while matches!(is_hung_up(io::stdin(), None), Ok(false)) {}
+            supervisor.hang_up();
+        })?;
+    }
+    Ok(())
+}
+
+/// Waits until all writers have closed their end, at most `limit`.
+fn is_hung_up(stdin: impl AsFd, limit: Option<&Timespec>) -> io::Result<bool> {
+    // Data does not end the wait, because only a hang-up is asked for.
+    let mut polled = [PollFd::new(&stdin, PollFlags::RDHUP)];
+    retry_on_intr(|| poll(&mut polled, limit))?;
+    Ok(polled[0].revents().intersects(PollFlags::HUP | PollFlags::RDHUP | PollFlags::ERR))
 }
 
 /// Returns the exit status that a shell would.

@@ -1,11 +1,30 @@
-//! `petstore manual`
+//! `petstore completions` and `petstore manual`, which clap generates.
 
 use std::path::PathBuf;
 use std::{fs, io};
 
 use clap::Args;
+use clap_complete::Shell;
 
-use crate::cli::{Failure, Outcome};
+use crate::cli::{Failure, Outcome, command, print};
+use crate::config::Common;
+
+/// Print a shell completion script
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Example:
+  petstore completions bash > ~/.local/share/bash-completion/completions/petstore")]
+pub struct Completions {
+    shell: Shell,
+}
+
+impl Completions {
+    pub fn run(self, _: &Common) -> Outcome {
+        let mut script = Vec::new();
+        clap_complete::generate(self.shell, &mut command(), "petstore", &mut script);
+        print(&String::from_utf8(script)?)
+    }
+}
 
 /// Write the manual pages into a folder
 ///
@@ -20,15 +39,15 @@ pub struct Manual {
 }
 
 impl Manual {
-    pub fn run(self, command: clap::Command) -> Outcome {
-        self.write(command)
+    pub fn run(self, _: &Common) -> Outcome {
+        self.write()
             .map_err(|error| Failure(format!("cannot write the manual pages to {}: {error}", self.folder.display())))
     }
 
-    fn write(&self, command: clap::Command) -> io::Result<()> {
+    fn write(&self) -> io::Result<()> {
         fs::create_dir_all(&self.folder)?;
         let pages = tempfile::tempdir_in(&self.folder)?;
-        clap_mangen::generate_to(command, &pages)?;
+        clap_mangen::generate_to(command(), &pages)?;
         for page in fs::read_dir(&pages)? {
             let page = page?;
             // Replaces a link. Writing to it would replace the content of another file, perhaps of a database.
