@@ -2,10 +2,12 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use axum::http::header::{LOCATION, RETRY_AFTER};
+use axum::http::header::{CONTENT_TYPE, LOCATION, RETRY_AFTER};
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, Method, StatusCode};
 use bounded_http::NoResponse;
+use bytes::Bytes;
+use http_body_util::Full;
 
 use super::admission::rate_limit::{self, Quota, RATE_LIMIT, RATE_LIMIT_POLICY};
 use super::caller::Caller;
@@ -15,13 +17,11 @@ use super::error::{ApiError, Code};
 use super::execute::execute;
 use super::input::query_and_body::{self, RequestBody};
 use super::operations::Operation::{self, CreatePet, GetPet};
-use super::prefer::broken;
 use super::prefer::delivery::{Called, Delivery};
 use super::prefer::header::{PREFER, Prefer, confirm};
 use super::prefer::preference::{Broken, Dropped, Preference, RetryAfter};
-use super::prefer::preferences::{Failure, Preferences};
-use super::prefer::request_numbers::Simulator;
-use super::response::{Response, with_content_type};
+use super::prefer::preferences::{Failure, Preferences, Simulator, midnight};
+use super::response::{Response, content, with_content_type};
 use super::state::Api;
 use super::unmatched::answer_other_method;
 use crate::domain::Timestamp;
@@ -29,16 +29,13 @@ use crate::domain::Timestamp;
 /// The status of a connection that was closed without a response, for the log and the metrics. nginx uses it too.
 const NO_RESPONSE: u16 = 444;
 
+/// The page of a network that asks its users to sign in.
+const PAGE: &str = "<!doctype html><title>Sign in</title><h1>Sign in to this network</h1>\n";
+
 /// The simulation that a request gets.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Simulation {
     failure: Option<Failure>,
-    delay: Option<Duration>,
-    dropped: Option<Dropped>,
-    pace: Option<u16>,
-    broken: Option<Broken>,
-    retry_after: Option<RetryAfter>,
-    day: Option<Timestamp>,
     /// The preferences of `Preference-Applied`.
     applied: Vec<Preference>,
 }
@@ -104,23 +101,18 @@ impl Simulation {
     /// The simulation by the preferences that apply to the operation.
     fn by(preferences: &Preferences, operation: Operation, method: &Method, now: Timestamp) -> Self {
         let failure = preferences.failure(operation);
-        let mut simulation = Self { failure, ..Self::default() };
-        for preference in &preferences.given {
-            match preference {
-                _ if !preferences.applies(preference, operation, method) => continue,
-                Preference::Code(status) if failure.is_some_and(|failure| failure.status() == *status) => {}
-                Preference::Error(_) => {}
-                Preference::Delay(milliseconds) => simulation.delay = Some(Duration::from_millis(*milliseconds)),
-                Preference::Drop(dropped) => simulation.dropped = Some(*dropped),
-                Preference::Pace(pace) => simulation.pace = u16::try_from(*pace).ok(),
-                Preference::Body(broken) => simulation.broken = Some(*broken),
-                Preference::RetryAfter(value) => simulation.retry_after = Some(*value),
-                Preference::Date(day) if preferences.day(now).is_some() => simulation.day = preferences.day(now),
-                _ => continue,
-            }
-            simulation.applied.push(*preference);
-        }
-        simulation
+        let has_effect = |it: &Preference| match it {
+            Preference::Code(status) => failure.is_some_and(|failure| failure.status() == *status),
+            Preference::Date(_) => preferences.day(now).is_some(),
+            it => it.is_effect() || matches!(it, Preference::RetryAfter(_)),
+        };
+        let applied =
+            preferences.given.iter().filter(|it| preferences.applies(it, operation, method) && has_effect(it));
+        Self { failure, applied: applied.copied().collect() }
+    }
+
+    fn find<T>(&self, choose: impl Fn(&Preference) -> Option<T>) -> Option<T> {
+        self.applied.iter().find_map(choose)
     }
 
     /// Calls an operation like [`execute`], and simulates the failures.
@@ -136,11 +128,14 @@ impl Simulation {
         caller: &Caller<'_>,
         quota: Option<Quota>,
     ) -> Called {
-        let is_past_removal = self.day.is_some_and(|day| day >= REMOVED_AT);
+        let day = self.find(|it| if let Preference::Date(day) = it { Some(midnight(*day)) } else { None });
+        let is_past_removal = day.is_some_and(|day| day >= REMOVED_AT);
+        let dropped = self.find(|it| if let Preference::Drop(dropped) = it { Some(*dropped) } else { None });
+        let retry_after = self.find(|it| if let Preference::RetryAfter(value) = it { Some(*value) } else { None });
         let (mut response, quota) = match self.failure {
-            _ if self.dropped == Some(Dropped::Request) => (no_response(), quota),
+            _ if dropped == Some(Dropped::Request) => (no_response(), quota),
             Some(Failure::Gateway(status)) => (gateway_response(status), None),
-            Some(Failure::Error(error)) => error_response(error, operation, api, quota, self.retry_after),
+            Some(Failure::Error(error)) => error_response(error, operation, api, quota, retry_after),
             None if operation == GetPet && is_past_removal => (deprecation::removed().answer(), None),
             None => {
                 let response = execute(operation, api, head, body, caller).await;
@@ -151,22 +146,19 @@ impl Simulation {
             // Removed only from this response, because the one stored under an `Idempotency-Key` is the real one.
             response.headers_mut().remove(LOCATION);
         }
-        if let Some(broken) = self.broken
-            && !broken::apply(broken, &mut response)
-        {
-            self.applied.retain(|it| !matches!(it, Preference::Body(_)));
-        }
+        self.applied
+            .retain(|it| if let Preference::Body(broken) = it { break_body(*broken, &mut response) } else { true });
         let delivery = Delivery {
             applied: self.applied.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
             is_of_proxy: matches!(self.failure, Some(Failure::Gateway(_))),
-            delay: self.delay,
-            dropped: match self.dropped {
+            delay: self.find(|it| if let Preference::Delay(delay) = it { Some(*delay) } else { None }),
+            dropped: match dropped {
                 Some(Dropped::Request | Dropped::Response) => Some(NoResponse::Close),
                 Some(Dropped::Reset) => Some(NoResponse::Reset),
                 Some(Dropped::Body) | None => None,
             },
-            is_cut: self.dropped == Some(Dropped::Body),
-            pace: self.pace,
+            is_cut: dropped == Some(Dropped::Body),
+            pace: self.find(|it| if let Preference::Pace(pace) = it { Some(*pace) } else { None }),
         };
         if delivery.dropped.is_some() {
             response = no_response();
@@ -178,6 +170,30 @@ impl Simulation {
         rate_limit::write_headers(api.rate_limits.as_ref(), quota, response.headers_mut());
         Called { response, delivery: is_simulated.then(|| Box::new(delivery)) }
     }
+}
+
+/// Breaks the body of a success. Returns false, and changes nothing, if it has nothing to break: an error, or an empty list.
+fn break_body(broken: Broken, response: &mut Response) -> bool {
+    if !response.status().is_success() {
+        return false;
+    }
+    let whole = content(response.body());
+    // Quotes within values are escaped, so these texts are those of fields.
+    let text = String::from_utf8_lossy(&whole);
+    let changed = match broken {
+        Broken::Cut => whole.slice(..whole.len() / 2),
+        Broken::Html => Bytes::from_static(PAGE.as_bytes()),
+        Broken::UnknownField => text.replace(r#"{"id":"#, r#"{"unknownField":true,"id":"#).into(),
+        Broken::UnknownValue => text.replace(r#""status":""#, r#""status":"un"#).into(),
+    };
+    if changed == whole {
+        return false;
+    }
+    if broken == Broken::Html {
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/html"));
+    }
+    *response.body_mut() = Full::new(changed);
+    true
 }
 
 fn no_response() -> Response {

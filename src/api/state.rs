@@ -15,7 +15,7 @@ use super::counters::per_minute::RequestHistory;
 use super::counters::requests::Traffic;
 use super::documents::deprecation::Deprecation;
 use super::documents::openapi::Documents;
-use super::prefer::request_numbers::Simulator;
+use super::prefer::preferences::Simulator;
 use super::recorder::recent::AccountRequests;
 use crate::domain::{Deployment, MessageIds};
 use crate::relay;
@@ -46,6 +46,7 @@ pub struct Api {
     pub process: Process,
     pub password_counters: Arc<PasswordCounters>,
     pub trusted_proxies: Vec<Network>,
+    pub logs_requests: bool,
     /// Unset without TLS.
     pub certificate: OnceLock<Tls>,
     relay: OnceLock<Arc<relay::Status>>,
@@ -59,6 +60,8 @@ pub struct ApiSettings {
     pub simulates: bool,
     pub rate_limit: Option<RateLimit>,
     pub trusted_proxies: Vec<Network>,
+    /// True if every request is logged, as it always is at level debug. Health checks never are.
+    pub logs_requests: bool,
 }
 
 /// Counters of the console's password checks, kept here because `/metrics` shows them.
@@ -91,6 +94,7 @@ impl Api {
             process: Process::started_now(),
             password_counters: Arc::default(),
             trusted_proxies: settings.trusted_proxies,
+            logs_requests: settings.logs_requests,
             store,
             workers: Workers::current(),
             clock,

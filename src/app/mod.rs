@@ -166,11 +166,7 @@ pub async fn start(
     let backups = background::start_backups(settings, &store)?;
     let relay = background::start_relay(endpoint, settings, &app.api)?;
     background::start_traces(&store);
-    let listeners = sockets
-        .serving(&app)
-        .into_iter()
-        .map(|(socket, service, access)| (socket, service.observed(settings.log_requests), access));
-    let listeners = listeners.collect();
+    let listeners = sockets.serving(&app);
     let (limits, audit_retention) = (limits(settings), settings.audit_retention);
     Ok(Started { app, listeners, tls, limits, signals, log_level, backups, relay, audit_retention })
 }

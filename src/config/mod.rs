@@ -177,6 +177,7 @@ impl ServiceSettings {
             simulates: self.simulation == SimulationMode::On,
             rate_limit: self.rate_limit,
             trusted_proxies: self.trusted_proxy.clone(),
+            logs_requests: self.log_requests,
         }
     }
 

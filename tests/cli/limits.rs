@@ -63,7 +63,7 @@ const LIMITS: &str = r#"
     listed requests of an account | 100, of inactive keys 20 | api/recorder/recent.rs | REQUESTS: usize = 100;
     memory of listed requests | 1 MiB per account | api/recorder/recent.rs | OF_ACCOUNT: usize = 1024 * 1024;
     memory of all listed requests | 16 MiB | api/recorder/recent.rs | OF_ALL: usize = 16 * 1024 * 1024;
-    keys whose simulated requests are counted | 10,000 | api/prefer/request_numbers.rs | COUNTERS: usize = 10_000;
+    keys whose simulated requests are counted | 10,000 | api/prefer/preferences.rs | COUNTERS: usize = 10_000;
     attempts per account, or per session | 10, then one a minute → 429 |
         console/session/throttle.rs | PER_ACCOUNT: TokenBucket = TokenBucket { capacity: 10, refill: 60_000 };
     attempts per network address or IPv6 /64 | 30, then one every 20 s → 429 |

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use axum::http::StatusCode;
 use jiff::civil::Date;
@@ -17,11 +18,10 @@ pub enum Preference {
     /// An error by its status.
     Code(StatusCode),
     Error(Code),
-    /// Milliseconds.
-    Delay(u64),
+    Delay(Duration),
     Drop(Dropped),
     /// Bytes of the response's body per second.
-    Pace(u64),
+    Pace(u16),
     Body(Broken),
     RetryAfter(RetryAfter),
     Date(Date),
@@ -72,9 +72,9 @@ impl Preference {
         let (parsed, allowed) = match name {
             "code" => (StatusCode::from_bytes(value.as_bytes()).ok().map(Self::Code), "an HTTP status"),
             "error" => (Code::parse(value).ok().map(Self::Error), "an error code of the API"),
-            "delay" => (number(1..=30_000).map(Self::Delay), "1 to 30000 (milliseconds)"),
+            "delay" => (number(1..=30_000).map(Duration::from_millis).map(Self::Delay), "1 to 30000 (milliseconds)"),
             "drop" => (Dropped::parse(value).ok().map(Self::Drop), "request, response, body or reset"),
-            "pace" => (number(1..=10_000).map(Self::Pace), "1 to 10000 (bytes per second)"),
+            "pace" => (number(1..=10_000).map(|bytes| Self::Pace(bytes as u16)), "1 to 10000 (bytes per second)"),
             "body" => (Broken::parse(value).ok().map(Self::Body), "cut, html, unknown-field or unknown-value"),
             "retry-after" => {
                 let seconds = number(0..=3_600).map(RetryAfter::Seconds);
@@ -146,7 +146,7 @@ impl fmt::Display for Preference {
         match self {
             Self::Code(status) => write!(f, "code={}", status.as_str()),
             Self::Error(code) => write!(f, "error={}", code.as_str()),
-            Self::Delay(milliseconds) => write!(f, "delay={milliseconds}"),
+            Self::Delay(delay) => write!(f, "delay={}", delay.as_millis()),
             Self::Drop(dropped) => write!(f, "drop={}", dropped.as_str()),
             Self::Pace(bytes) => write!(f, "pace={bytes}"),
             Self::Body(broken) => write!(f, "body={}", broken.as_str()),

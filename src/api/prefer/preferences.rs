@@ -1,16 +1,20 @@
 //! The preferences that a staging service understands: failures to simulate, and the requests that get them.
 
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::http::{Method, StatusCode};
 use jiff::civil::Date;
+use quick_cache::sync::Cache;
 
 use super::header::Prefer;
 use super::preference::{Dropped, Preference};
 use crate::api::documents::documented_errors::{DocumentedError, error_with_code, error_with_status};
 use crate::api::input::query_and_body::abridge;
 use crate::api::operations::Operation;
-use crate::domain::{Deployment, Invalid, Timestamp};
+use crate::domain::{AccountId, Deployment, Invalid, KeyId, Timestamp};
 
 /// Statuses that a proxy in front of the service sends, which the OpenAPI document does not list.
 pub const OF_PROXIES: [StatusCode; 2] = [StatusCode::BAD_GATEWAY, StatusCode::GATEWAY_TIMEOUT];
@@ -24,7 +28,7 @@ const PORTIONS: [&str; 3] = ["rate", "every", "first"];
 const LENGTH: usize = 255;
 
 /// The start of a day in UTC. jiff's timestamps end before that of 9999-12-31.
-fn midnight(day: Date) -> Timestamp {
+pub fn midnight(day: Date) -> Timestamp {
     let since_1970 = day.duration_since(jiff::civil::date(1970, 1, 1));
     Timestamp::from_milliseconds(since_1970.as_secs() * 1_000)
 }
@@ -75,20 +79,24 @@ impl Preferences {
             given.retain(|it| it.portion().is_none_or(|name| name == kept));
             ignored.get_or_insert_with(|| Invalid(format!("has both {kept} and {other}")));
         }
-        let is_error = |it: &Preference| matches!(it, Preference::Code(_) | Preference::Error(_));
-        let has_error = given.iter().any(is_error);
-        if has_error && given.iter().any(|it| matches!(it, Preference::Body(_))) {
-            ignored.get_or_insert_with(|| Invalid("has both an error and body, which breaks a success".into()));
-        }
-        if !has_error && given.iter().any(|it| matches!(it, Preference::RetryAfter(_))) {
-            ignored.get_or_insert_with(|| Invalid("has retry-after without an error such as code=503".into()));
-        }
-        if !given.iter().any(Preference::is_effect) && given.iter().any(Preference::selects) {
-            ignored.get_or_insert_with(|| Invalid(NO_EFFECT.into()));
-        }
-        let has_seed = given.iter().any(|it| matches!(it, Preference::Seed(_)));
-        if has_seed && !given.iter().any(|it| matches!(it, Preference::Rate(_))) {
-            ignored.get_or_insert_with(|| Invalid("has a seed without a rate".into()));
+        let has = |is_one: fn(&Preference) -> bool| given.iter().any(is_one);
+        let has_error = has(|it| matches!(it, Preference::Code(_) | Preference::Error(_)));
+        let has_seed_only = has(|it| matches!(it, Preference::Seed(_))) && !has(|it| matches!(it, Preference::Rate(_)));
+        for (is_useless, why) in [
+            (
+                has_error && has(|it| matches!(it, Preference::Body(_))),
+                "has both an error and body, which breaks a success",
+            ),
+            (
+                !has_error && has(|it| matches!(it, Preference::RetryAfter(_))),
+                "has retry-after without an error such as code=503",
+            ),
+            (!has(Preference::is_effect) && has(Preference::selects), NO_EFFECT),
+            (has_seed_only, "has a seed without a rate"),
+        ] {
+            if is_useless {
+                ignored.get_or_insert_with(|| Invalid(why.into()));
+            }
         }
         Self { given, ignored }
     }
@@ -207,6 +215,29 @@ impl Preferences {
             Preference::Error(code) => error_with_code(operation, *code).is_some(),
             _ => true,
         }
+    }
+}
+
+/// Maximum number of counters. If more keys are in use, the count of a rare one may begin again.
+const COUNTERS: usize = 10_000;
+
+/// The requests that share a counter: those of an account and a key (`None` for a user of the console), to one operation
+/// (`None` for all). With `first`, the number of resets before them too, so that a reset begins another count.
+pub type Counted = (AccountId, Option<KeyId>, Option<Operation>, Option<i64>);
+
+/// Counters of the requests that `rate`, `every` and `first` choose from, since the start of the process.
+#[derive(Debug)]
+pub struct Simulator(Cache<Counted, Arc<AtomicU64>>);
+
+impl Simulator {
+    pub fn new() -> Self {
+        Self(Cache::new(COUNTERS))
+    }
+
+    /// Counts a request. Returns the number of earlier ones.
+    pub fn count(&self, counted: Counted) -> u64 {
+        let Ok(earlier) = self.0.get_or_insert_with(&counted, || Ok::<_, Infallible>(Arc::default()));
+        earlier.fetch_add(1, Ordering::Relaxed)
     }
 }
 

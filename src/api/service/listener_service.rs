@@ -55,7 +55,6 @@ pub struct ListenerService {
     cors: Option<Arc<Cors>>,
     /// True if responses tell browsers to use TLS only (RFC 6797).
     is_https_only: bool,
-    logs_requests: bool,
 }
 
 /// The part of the service that responds to a request.
@@ -81,18 +80,12 @@ impl ListenerService {
             pages: None,
             cors: Cors::of(listener, &api.addresses).map(Arc::new),
             is_https_only: is_https_only(listener, api),
-            logs_requests: false,
         }
     }
 
     /// Adds pages: paths that no operation has.
     pub fn with_pages(self, pages: Router) -> Self {
         Self { pages: Some(pages.layer(from_fn(name_route))), ..self }
-    }
-
-    /// Sets whether every request is logged, as it always is at level debug. Health checks never are.
-    pub fn observed(self, logs_requests: bool) -> Self {
-        Self { logs_requests, ..self }
     }
 
     /// Responds to a request from `peer`.
@@ -197,7 +190,7 @@ impl ListenerService {
 
     fn begin(&self, head: &Parts, peer: IpAddr, target: Target) -> RequestTelemetry<'_> {
         let is_health_check = target.at_path().is_some_and(Operation::is_health_check);
-        let is_logged = !is_health_check && (self.logs_requests || tracing::enabled!(tracing::Level::DEBUG));
+        let is_logged = !is_health_check && (self.api.logs_requests || tracing::enabled!(tracing::Level::DEBUG));
         // Only the operator's tools use the operations listener.
         let is_traced = !is_health_check && self.listener != Listener::Ops;
         RequestTelemetry::begin(&self.api, head, peer, is_logged, is_traced)
