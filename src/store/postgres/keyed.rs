@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Row};
 
-use super::write::{Write, WriteOutcome, WriteResult, WriteWithKey};
+use super::write::{Write, WriteOutcome, WriteResult};
 use crate::domain::KeyedRequest;
 use crate::domain::idempotency::RETENTION;
 use crate::store::{Outcome, StoredResponse, WriteKey};
@@ -72,8 +72,8 @@ impl<W: Write, const TAKES_KEYS: bool> postgres_group_commit::Write for Keyed<W,
     }
 
     async fn run(prepared: &PreparedConnection, batch: Vec<Self>) -> Result<Vec<Self::Output>> {
-        if batch.iter().any(|Self(_, key)| key.is_some()) {
-            return run(prepared, batch.into_iter().map(|Self(write, key)| (write, key)).collect()).await;
+        if TAKES_KEYS && batch.iter().any(|Self(_, key)| key.is_some()) {
+            return run(prepared, batch).await;
         }
         let results = W::run(prepared, batch.into_iter().map(|Self(write, _)| write).collect()).await?;
         Ok(results.into_iter().map(Outcome::from).collect())
@@ -81,7 +81,10 @@ impl<W: Write, const TAKES_KEYS: bool> postgres_group_commit::Write for Keyed<W,
 }
 
 /// Carries out a batch that has writes with keys. Writes without a key share its transaction.
-async fn run<W: Write>(prepared: &PreparedConnection, batch: Vec<WriteWithKey<W>>) -> Result<Vec<WriteOutcome<W>>> {
+async fn run<W: Write, const TAKES_KEYS: bool>(
+    prepared: &PreparedConnection,
+    batch: Vec<Keyed<W, TAKES_KEYS>>,
+) -> Result<Vec<WriteOutcome<W>>> {
     debug_assert!(prepared.is_prepared(), "COMMIT follows STORE at once, so STORE must be prepared");
     let outcomes = transact(prepared, batch).await;
     if outcomes.is_err() {
@@ -91,14 +94,14 @@ async fn run<W: Write>(prepared: &PreparedConnection, batch: Vec<WriteWithKey<W>
     outcomes
 }
 
-async fn transact<W: Write>(
+async fn transact<W: Write, const TAKES_KEYS: bool>(
     prepared: &PreparedConnection,
-    batch: Vec<WriteWithKey<W>>,
+    batch: Vec<Keyed<W, TAKES_KEYS>>,
 ) -> Result<Vec<WriteOutcome<W>>> {
     let known = claim(prepared, &batch).await?;
     // In order of arrival, which is the order of ids.
     let new = batch.into_iter().zip(&known).filter(|(_, outcome)| outcome.is_none());
-    let (writes, keys): (Vec<_>, Vec<_>) = new.map(|(write, _)| write).unzip();
+    let (writes, keys): (Vec<_>, Vec<_>) = new.map(|(Keyed(write, key), _)| (write, key)).unzip();
     let client = &prepared.connection.client;
     if writes.is_empty() {
         client.batch_execute("COMMIT").await?;
@@ -117,15 +120,15 @@ async fn transact<W: Write>(
 
 /// Begins the transaction and claims the keys of its batch. Returns an outcome for each write, in order: `None` if the write
 /// is to be carried out, because its key was claimed or it has none.
-async fn claim<W: Write>(
+async fn claim<W: Write, const TAKES_KEYS: bool>(
     prepared: &PreparedConnection,
-    batch: &[WriteWithKey<W>],
+    batch: &[Keyed<W, TAKES_KEYS>],
 ) -> Result<Vec<Option<WriteOutcome<W>>>> {
     let client = &prepared.connection.client;
     let mut outcomes = Vec::with_capacity(batch.len());
     // If several writes of a batch have the same key, the first is carried out and the others are tried again.
     let mut requests: HashMap<&[u8], Vec<(usize, &KeyedRequest)>> = HashMap::with_capacity(batch.len());
-    for (position, (_, key)) in batch.iter().enumerate() {
+    for (position, Keyed(_, key)) in batch.iter().enumerate() {
         outcomes.push(key.as_ref().map(|_| Outcome::InProgress));
         if let Some(WriteKey { request, .. }) = key {
             requests.entry(&request.key_hash).or_default().push((position, request));

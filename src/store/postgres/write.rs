@@ -2,7 +2,7 @@
 
 use tokio_postgres::Error;
 
-use crate::store::{Outcome, WriteKey};
+use crate::store::Outcome;
 use postgres_group_commit::PreparedConnection;
 
 /// A write that shares a statement with other writes of its type.
@@ -34,5 +34,3 @@ pub trait Write: Clone + Send + Sync + 'static {
 pub type WriteResult<W> = Result<<W as Write>::Output, <W as Write>::Refusal>;
 
 pub type WriteOutcome<W> = Outcome<<W as Write>::Output, <W as Write>::Refusal>;
-
-pub type WriteWithKey<W> = (W, Option<WriteKey<<W as Write>::Output>>);
