@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use tokio_postgres::Transaction;
 use uuid::Uuid;
 
-use super::postgres::{self, DatabaseUrl, LONG, Postgres, ProcessKind, within};
+use super::postgres::{self, DatabaseUrl, LONG, Postgres, within};
 use super::sqlite::{Atomicity, Sqlite};
 use super::transaction::Transaction as _;
 use super::{Result, StoreError};
@@ -65,8 +65,7 @@ pub async fn copy(
 ) -> Result<Copied> {
     let subject = super::audit::of_path(from.data_dir());
     let deployment = from.deployment();
-    let defaults = postgres::Options::new(to.clone());
-    let options = postgres::Options { deployment: Some(deployment), process: ProcessKind::Command, ..defaults };
+    let options = postgres::Options { deployment: Some(deployment), ..postgres::Options::of_command(to.clone()) };
     let target = Postgres::open(&options).await?;
     let (parts, mut received) = mpsc::channel(4);
     let reading = from.submit_long(Atomicity::Savepoint, move |conn| send(conn, &parts));

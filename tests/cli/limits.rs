@@ -51,7 +51,7 @@ const LIMITS: &str = r#"
     rejected connections per listener and second | 1,500 | bounded-http/load_shedding.rs | REJECTIONS_PER_SECOND: u32 = 1_500;
     unsent response of a connection, in the kernel | 128 KiB | bounded-http/lib.rs | UNSENT_BYTES: u32 = 128 * 1024;
     waiting writes, on PostgreSQL of each kind | 4,096 → 503 | sqlite-group-commit/options.rs | queue: 4_096,
-    waiting reads on PostgreSQL | 4,096 → 503 | store/postgres/settings.rs | queue: 4_096,
+    waiting reads on PostgreSQL | 4,096 → 503 | postgres-group-commit/connect/options.rs | queue: 4_096,
     write-ahead log of SQLite | 963 MiB before a batch → writes get 503 | sqlite-group-commit/options.rs | wal_pages: 245_000,
     write-ahead log during a backup | 512 MiB → the backup fails |
         sqlite-group-commit/backup.rs | LONGEST_LOG: u64 = 512 << 20;

@@ -114,7 +114,7 @@ async fn missing_privilege_to_migrate_is_reported() {
     let expected = "migration V1__store: permission denied for schema public (SQLSTATE 42501): \
         run `petstore migrate` with the role that owns the tables";
     assert!(error.to_string().ends_with(expected), "{error}");
-    let checked = async || Postgres::check_openable(&options.url, false).await.unwrap_err().to_string();
+    let checked = async || Postgres::check_openable(&options.cluster.url, false).await.unwrap_err().to_string();
     assert!(checked().await.starts_with("the role may not create tables: "), "{}", checked().await);
     open_postgresql(&url).await.close().await;
     query(

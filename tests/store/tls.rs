@@ -132,7 +132,7 @@ async fn password_proof_is_bound_to_the_tls_connection() {
     let connect = async |parameters: &str| {
         let (port, database) = (secure.server.port(), &secure.database);
         let url = format!("postgres://ada:s3cret@127.0.0.1:{port}/{database}?{parameters}");
-        let status = Postgres::migration_status(&options(&url).url).await;
+        let status = Postgres::migration_status(&options(&url).cluster.url).await;
         status.map(drop).map_err(|error| error.to_string())
     };
     assert_eq!(connect("sslmode=require&channel_binding=require").await, Ok(()));

@@ -6,7 +6,7 @@ use crate::cli::runtime::block_on;
 use crate::cli::{Failure, Outcome};
 use crate::config::Common;
 use crate::domain::{Account, Deployment, Email};
-use crate::store::postgres::{self, Postgres, ProcessKind};
+use crate::store::postgres::{self, DatabaseUrl, Postgres};
 use crate::store::sqlite::{self, Sqlite};
 use crate::store::{Store, StoreError};
 
@@ -18,7 +18,7 @@ pub fn with_store<T, F: Future<Output = Result<T, Failure>>>(
 ) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     block_on(runtime, async {
-        let store = Arc::new(open(common, create, ProcessKind::Command).await?);
+        let store = Arc::new(open(common, create, postgres::Options::of_command).await?);
         let result = command(Arc::clone(&store)).await;
         store.close().await;
         result
@@ -37,8 +37,12 @@ impl Create {
     pub const PRODUCTION: Self = Self::IfMissing(Deployment::Production);
 }
 
-/// Opens the PostgreSQL database if `--database-url` is set, otherwise the embedded database.
-pub async fn open(common: &Common, create: Create, process: ProcessKind) -> Result<Store, Failure> {
+/// Opens the PostgreSQL database if `--database-url` is set, with `defaults`, otherwise the embedded database.
+pub async fn open(
+    common: &Common,
+    create: Create,
+    defaults: fn(DatabaseUrl) -> postgres::Options,
+) -> Result<Store, Failure> {
     let create = match create {
         Create::IfMissing(deployment) => Some(deployment),
         Create::Never => None,
@@ -46,9 +50,8 @@ pub async fn open(common: &Common, create: Create, process: ProcessKind) -> Resu
     let deployment = common.deployment;
     let opened = match &common.database_url {
         Some(url) => {
-            let defaults = postgres::Options::new(url.clone());
-            let require_standbys = common.require_standbys;
-            let options = postgres::Options { deployment, create, process, require_standbys, ..defaults };
+            let mut options = postgres::Options { deployment, create, ..defaults(url.clone()) };
+            options.cluster.require_standbys = common.require_standbys;
             Postgres::open(&options).await.map(|db| Store::Postgres(Box::new(db)))
         }
         None => {

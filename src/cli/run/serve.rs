@@ -13,8 +13,7 @@ use crate::cli::runtime::{BLOCKED_TIMEOUT, runtime};
 use crate::cli::{Create, Failure, Outcome, open};
 use crate::config::{Common, ServiceSettings};
 use crate::domain::Deployment;
-use crate::store::postgres::ProcessKind;
-use crate::store::{Store, sqlite};
+use crate::store::{Store, postgres, sqlite};
 
 /// Run the service
 #[derive(Args, Debug)]
@@ -47,7 +46,7 @@ pub async fn open_for(service: &ServiceSettings, common: &Common, new: Deploymen
         tracing::warn!(data_dir = %common.data_dir.display(), "another process has the database open");
     }
     let create = if service.existing_only { Create::Never } else { Create::IfMissing(new) };
-    Ok(Arc::new(open(common, create, ProcessKind::Service).await?))
+    Ok(Arc::new(open(common, create, postgres::Options::new).await?))
 }
 
 /// Starts a service on the workers, and serves until it is told to stop.

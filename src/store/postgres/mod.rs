@@ -29,7 +29,7 @@ pub use postgres_group_commit::DatabaseUrl;
 pub(super) use postgres_group_commit::within;
 use postgres_group_commit::{Cluster, Connection, Observer, ReadBatcher};
 pub(super) use rows::LONG;
-pub use settings::{Options, ProcessKind};
+pub use settings::Options;
 use write_queues::{WriteQueue, WriteQueues};
 
 use super::{Meters, MigrationStatus, ReaderMeter, Result, deployment};
@@ -47,7 +47,7 @@ pub fn parse_url(text: &str) -> std::result::Result<DatabaseUrl, Invalid> {
 impl Postgres {
     /// Connects to a database, creates its tables if `options` allow that, and migrates it.
     pub async fn open(options: &Options) -> Result<Self> {
-        let (cluster, mut connection) = Cluster::connect(&options.cluster()).await?;
+        let (cluster, mut connection) = Cluster::connect(&options.cluster).await?;
         let deployment = open::prepare(&mut connection.client, options).await?;
         let id = connection.client.query_opt(deployment::FIND_ID, &[]).await?.map(|row| row.try_get(0)).transpose()?;
         let version = open::setting(&connection.client, "server_version").await?;
@@ -183,6 +183,7 @@ impl Postgres {
 
 /// Connects without opening the database.
 async fn connect(url: &DatabaseUrl, require_standbys: bool) -> Result<Connection> {
-    let options = Options { require_standbys, ..Options::new(url.clone()) };
-    Ok(Cluster::connect(&options.cluster()).await?.1)
+    let mut options = Options::new(url.clone()).cluster;
+    options.require_standbys = require_standbys;
+    Ok(Cluster::connect(&options).await?.1)
 }

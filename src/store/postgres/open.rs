@@ -3,7 +3,7 @@
 use tokio_postgres::Client;
 
 use super::migrations::{self, Schema};
-use super::settings::{Options, ProcessKind};
+use super::settings::Options;
 use crate::domain::Deployment;
 use crate::store::{Result, StoreError, deployment};
 
@@ -27,7 +27,7 @@ pub async fn prepare(client: &mut Client, options: &Options) -> Result<Deploymen
     if !schema.is_current()? {
         migrations::run(client, options.create.map(|create| options.deployment.unwrap_or(create))).await?;
     }
-    if matches!(options.process, ProcessKind::Service) {
+    if !options.cluster.one_connection {
         check_rights(client).await?;
     }
     stored_deployment(client, options.deployment).await

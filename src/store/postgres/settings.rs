@@ -13,49 +13,34 @@ const SESSION: &str =
 /// Location and limits of a database.
 #[derive(Clone, Debug)]
 pub struct Options {
-    pub url: DatabaseUrl,
+    /// The server and the use of its connections.
+    pub cluster: postgres_group_commit::Options,
     /// The expected deployment. A database created for another is rejected.
     pub deployment: Option<Deployment>,
     /// The deployment for a new database if `deployment` is `None`. If `None`, no database is created.
     pub create: Option<Deployment>,
-    /// Maximum number of waiting writes of one kind, and of waiting reads. Further ones are rejected.
-    pub queue: usize,
     /// Number of a service's connections for reads.
     pub readers: usize,
-    pub process: ProcessKind,
-    /// Rejects reads and writes unless as many standbys are connected to the server as a commit waits for.
-    pub require_standbys: bool,
-}
-
-/// Kind of process that uses the database.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProcessKind {
-    /// Has a connection for each purpose, so that none delays the others.
-    Service,
-    /// Ends soon and runs one statement at a time, so one connection is enough. Must not submit writes with idempotency
-    /// keys, because their transaction would include the statements of other operations.
-    Command,
 }
 
 impl Options {
+    /// Options of a service, which has a connection for each purpose, so that none delays the others.
     pub fn new(url: DatabaseUrl) -> Self {
         // Each connection is a process of the server, so this also limits the cores that reads use there.
         let readers = std::thread::available_parallelism().map_or(2, |cores| cores.get().clamp(2, 8));
-        let create = Some(Deployment::Production);
-        let process = ProcessKind::Service;
-        Self { url, deployment: None, create, queue: 4_096, readers, process, require_standbys: false }
-    }
-
-    /// Returns the options of the connections.
-    pub fn cluster(&self) -> postgres_group_commit::Options {
-        let &Self { queue, process, require_standbys, .. } = self;
-        postgres_group_commit::Options {
+        let cluster = postgres_group_commit::Options {
             application_name: "petstore".into(),
             session: SESSION.into(),
-            queue,
-            one_connection: process == ProcessKind::Command,
-            require_standbys,
-            ..postgres_group_commit::Options::new(self.url.clone())
-        }
+            ..postgres_group_commit::Options::new(url)
+        };
+        Self { cluster, deployment: None, create: Some(Deployment::Production), readers }
+    }
+
+    /// Options of a command, which ends soon and runs one statement at a time, so one connection is enough. It must not submit
+    /// writes with idempotency keys, because their transaction would include the statements of other operations.
+    pub fn of_command(url: DatabaseUrl) -> Self {
+        let mut options = Self::new(url);
+        options.cluster.one_connection = true;
+        options
     }
 }

@@ -102,7 +102,9 @@ async fn ids_end_at_2_to_the_53rd_and_failed_batches_leave_nothing() {
 #[tokio::test]
 async fn full_queue_rejects_writes_and_bounds_their_wait() {
     let url = database();
-    let store = open_with(&Options { queue: 4, ..with_timeout(&url, Duration::from_secs(10)) }).await;
+    let mut options = with_timeout(&url, Duration::from_secs(10));
+    options.cluster.queue = 4;
+    let store = open_with(&options).await;
     let operator = OpenTransaction::begin(&url, "LOCK TABLE pets");
     // The first write is in progress alone, four wait, and the others are rejected.
     let mut writes = vec![tokio::spawn(create(Arc::clone(&store), "first".into()))];
@@ -204,7 +206,7 @@ async fn database_with_another_encoding_is_rejected() {
     server.sql("postgres", "CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0");
     let options = options(&server.url("latin"));
     let refused = Postgres::open(&options).await.unwrap_err().to_string();
-    assert_eq!(Postgres::check_openable(&options.url, false).await.unwrap_err().to_string(), refused);
+    assert_eq!(Postgres::check_openable(&options.cluster.url, false).await.unwrap_err().to_string(), refused);
     assert_eq!(refused, "the database's encoding is LATIN1: create one with ENCODING 'UTF8'");
 }
 
