@@ -25,6 +25,8 @@ CALLGRIND = ["valgrind", "--quiet", "--tool=callgrind", "--instr-atstart=no", "-
 # The groups of functions in the table, by the prefixes of their names in callgrind's output. The first match counts.
 GROUPS = (
     ("SHA-256 of the key, in software", r"<?sha2|sha256"),
+    ("bounded-http", r"<?bounded_http:"),
+    ("sqlite-group-commit", r"<?sqlite_group_commit:"),
     ("hyper, http", r"<?(hyper|http|httparse|http_body|bytes)[_:]|.* as hyper"),
     ("tokio, mio", r"<?(tokio|mio|futures)"),
     ("rusqlite", r"<?(rusqlite|hashlink|libsqlite3_sys)"),
