@@ -3,7 +3,7 @@
 //!
 //! Run it with `cargo run --example two_listeners`, then `curl localhost:8080` and `curl localhost:8081/metrics`.
 
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bounded_http::{Access, Connections, Limits, NoResponse, Server, Service, Stop, TimedBody};
@@ -23,7 +23,7 @@ struct Listener {
 impl Service for Listener {
     type Body = Full<bytes::Bytes>;
 
-    async fn answer(&self, request: Request<TimedBody>, peer: IpAddr) -> Result<Response<Self::Body>, NoResponse> {
+    async fn answer(&self, request: Request<TimedBody>, peer: SocketAddr) -> Result<Response<Self::Body>, NoResponse> {
         let (mut head, body) = request.into_parts();
         bounded_http::framing::check(&mut head, &body).map_err(|_| NoResponse::Reset)?;
         let text = match self.access {

@@ -74,7 +74,7 @@ impl<S: Service> Connection<S> {
         let request_line = Arc::new(RequestLine::default());
         let (for_socket, line) = (Arc::clone(&deadlines), Arc::clone(&request_line));
         let socket = TokioIo::new(Socket { stream, deadlines: for_socket, request_line });
-        let (service, answering, peer) = (&self.service, &deadlines, self.peer.ip());
+        let (service, answering, peer) = (&self.service, &deadlines, self.peer);
         let answer = service_fn(move |request: http::Request<Incoming>| {
             let time = answering.request_began();
             let mut request = request.map(|body| TimedBody::new(body, time, answering));

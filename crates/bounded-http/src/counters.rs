@@ -14,6 +14,7 @@ pub struct Connections {
 
 /// The reason for closing a connection at a deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Expired {
     /// A TLS handshake: [`Limits::head`](crate::Limits::head).
     Handshake,

@@ -15,6 +15,7 @@ use super::request_line::HasFragment;
 /// Why a request is ambiguous. The bytes that follow it may be another request to a proxy, and part of this one to hyper, so
 /// its response must close the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Ambiguous {
     /// `Host` is missing in HTTP/1.1, given twice, or not a host.
     #[error("`Host` must be given once, and name a host and perhaps a port.")]
@@ -35,6 +36,10 @@ const IN_HOST: [bool; 256] = table(b"-._~%!$&'()*+,;=:[]");
 
 /// Rejects requests with an ambiguous host, target or body length. Replaces `Host` by the host of a target in absolute form
 /// (section 3.2.2).
+///
+/// # Errors
+///
+/// Fails if the request is ambiguous. Its response must then close the connection.
 pub fn check(request: &mut Parts, body: &impl Body) -> Result<(), Ambiguous> {
     let headers = &request.headers;
     let mut hosts = headers.get_all(HOST).iter();

@@ -35,7 +35,7 @@ use load_shedding::LoadShedding;
 #[doc(hidden)] // for fuzzing
 pub use request_line::RequestLine;
 pub use service::{NoResponse, Rejection, Service, ServiceFn, service_fn};
-pub use tls::Tls;
+pub use tls::{InvalidCertificate, Tls};
 
 /// Pause before accepting again when the system is out of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -83,7 +83,7 @@ pub async fn serve(listener: TcpListener, service: impl Service, stop: impl Futu
     tokio::join!(Server::new(listener, service).run(stopped), stop);
 }
 
-/// A server of one or more listeners.
+/// A server of one or more listeners. Later versions add fields: begin with [`Server::new`].
 pub struct Server<S> {
     /// Each with its service. A socket must be registered with the runtime of its connections.
     pub listeners: Vec<(TcpListener, S, Access)>,

@@ -10,7 +10,8 @@ use super::{OPERATOR_CONNECTIONS, load_shedding};
 /// as many connections again that are being rejected.
 const RESERVED_DESCRIPTORS: usize = 64 + 2 * OPERATOR_CONNECTIONS;
 
-/// The deadlines of a connection, and the number of connections.
+/// The deadlines of a connection, and the number of connections. Later versions add fields: begin with those of
+/// [`Limits::default`].
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// For the head of a request, from its first byte, and for a TLS handshake. 10 s by default. A later head gets 408.

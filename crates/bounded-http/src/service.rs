@@ -1,7 +1,7 @@
 //! The server's interface to the program that it serves.
 
 use std::error::Error;
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub trait Service: Clone + Send + Sync + 'static {
     fn answer(
         &self,
         request: Request<TimedBody>,
-        peer: IpAddr,
+        peer: SocketAddr,
     ) -> impl Future<Output = Result<Response<Self::Body>, NoResponse>> + Send;
 
     /// The counters of this listener's connections.
@@ -39,6 +39,7 @@ pub trait Service: Clone + Send + Sync + 'static {
 
 /// The end of a connection whose client gets no response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum NoResponse {
     /// As after a response.
     Close,
@@ -48,6 +49,7 @@ pub enum NoResponse {
 
 /// Why a connection ends before its first, or next, request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Rejection {
     /// All connections are taken.
     ConnectionLimit,
@@ -74,7 +76,7 @@ impl Rejection {
 /// Returns a service that answers each request with `answer`, and ambiguous ones with 400: see [`framing::check`].
 pub fn service_fn<A, F>(answer: A) -> ServiceFn<A>
 where
-    A: Fn(Request<TimedBody>, IpAddr) -> F,
+    A: Fn(Request<TimedBody>, SocketAddr) -> F,
 {
     ServiceFn { answer, connections: Arc::default() }
 }
@@ -95,13 +97,13 @@ impl<A> ServiceFn<A> {
 
 impl<A, F, B> Service for ServiceFn<A>
 where
-    A: Fn(Request<TimedBody>, IpAddr) -> F + Clone + Send + Sync + 'static,
+    A: Fn(Request<TimedBody>, SocketAddr) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = Response<B>> + Send,
     B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static,
 {
     type Body = Either<Full<Bytes>, B>;
 
-    async fn answer(&self, request: Request<TimedBody>, peer: IpAddr) -> Result<Response<Self::Body>, NoResponse> {
+    async fn answer(&self, request: Request<TimedBody>, peer: SocketAddr) -> Result<Response<Self::Body>, NoResponse> {
         let (mut head, body) = request.into_parts();
         if let Err(ambiguous) = framing::check(&mut head, &body) {
             let mut response = Response::new(Either::Left(format!("{ambiguous}\n").into()));

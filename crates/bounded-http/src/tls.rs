@@ -24,6 +24,11 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 #[derive(Clone)]
 pub struct Tls(Arc<Shared>);
 
+/// Why a certificate cannot be used. For the operator: names the file.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct InvalidCertificate(String);
+
 struct Shared {
     certificate: PathBuf,
     key: PathBuf,
@@ -47,10 +52,10 @@ impl Tls {
     ///
     /// # Errors
     ///
-    /// Fails if a file cannot be read or they do not match. The error is for the operator and names the file.
-    pub fn load(certificate: &Path, key: &Path) -> Result<Self, String> {
-        let loaded = Files::read(certificate, key, |file| fs::read(file))?;
-        let (config, expiry) = loaded.config(certificate, key)?;
+    /// Fails if a file cannot be read or they do not match.
+    pub fn load(certificate: &Path, key: &Path) -> Result<Self, InvalidCertificate> {
+        let loaded = Files::read(certificate, key, |file| fs::read(file)).map_err(InvalidCertificate)?;
+        let (config, expiry) = loaded.config(certificate, key).map_err(InvalidCertificate)?;
         Ok(Self(Arc::new(Shared {
             certificate: certificate.to_owned(),
             key: key.to_owned(),

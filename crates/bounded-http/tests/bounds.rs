@@ -1,7 +1,7 @@
 //! Every bound, over real sockets: what the client sees, and that others are still served.
 
 use std::convert::Infallible;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -85,7 +85,7 @@ impl Body for Slow {
 }
 
 /// `/big` has 1 MB, `/wait` never ends. Others get their body back, or `hello`.
-async fn answer(request: Request<TimedBody>, _: IpAddr) -> Response<Sent> {
+async fn answer(request: Request<TimedBody>, _: SocketAddr) -> Response<Sent> {
     if request.uri().path() == "/slow" {
         return Response::new(Either::Right(Slow::default()));
     }

@@ -1,7 +1,7 @@
 //! The service of a listener: finds who responds to a request, and accounts for the response.
 
 use std::any::Any;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -284,9 +284,9 @@ impl bounded_http::Service for ListenerService {
     fn answer(
         &self,
         request: Request<TimedBody>,
-        peer: IpAddr,
+        peer: SocketAddr,
     ) -> impl Future<Output = Result<Response<Sent>, NoResponse>> + Send {
-        Self::answer(self, request, peer)
+        Self::answer(self, request, peer.ip())
     }
 
     fn connections(&self) -> &Connections {
@@ -303,6 +303,7 @@ impl bounded_http::Service for ListenerService {
             }
             // Not a redirect: it would work despite having sent the key in plain text.
             Rejection::TlsRequired => ApiError::new(Code::InvalidValue, "This port requires TLS: use https://."),
+            other => return other.to_response(),
         };
         let id = new_request_id();
         if let Some(cause) = error.cause() {
