@@ -10,8 +10,8 @@ from cluster.petstore import ROOT
 from . import ROWS
 from .suite import CARGO, build, folder
 
-# Binaries that test promises only. All of their tests run, those of the test code, too.
-WHOLE = ("promises", "simulation")
+# Binaries that test promises only, or faults of an engine, which no row names. All of their tests run, those of the test code, too.
+WHOLE = ("promises", "simulation", "lost_connections")
 
 
 def run(rows, seed):
@@ -22,6 +22,9 @@ def run(rows, seed):
         if not names:
             say(f"promise {row.number} has no short form: {row.promise}")
         tests.setdefault(row.binary, []).extend(names)
+    if len(rows) == len(ROWS):
+        for binary in WHOLE:
+            tests.setdefault(binary, [binary])
     say(f"seed {seed}")
     environment = os.environ | {"PETSTORE_SEED": str(seed)}
     # Most tests wait for other processes.

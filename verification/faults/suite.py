@@ -11,7 +11,6 @@ import shutil
 import signal
 import subprocess
 import time
-from pathlib import Path
 
 from cluster.petstore import ROOT
 from cluster.processes import Failed
@@ -37,8 +36,9 @@ def run(row, trial):
 
 
 def folder(binary):
-    """Returns the folder of a test binary, which is that of the product or of verification."""
-    return next(str(path) for path in (Path("verification/tests", binary), Path("tests", binary)) if (ROOT / path).exists())
+    """Returns the path of a test binary, which is that of the product, of verification or of an engine."""
+    patterns = (f"verification/tests/{binary}", f"tests/{binary}", f"crates/*/tests/{binary}.rs")
+    return next(str(path.relative_to(ROOT)) for pattern in patterns for path in ROOT.glob(pattern))
 
 
 def build(binary, *flags, environment=None):

@@ -3,6 +3,7 @@
 #[path = "../examples/guest_book.rs"]
 #[expect(dead_code, reason = "its `main` is for people")]
 mod guest_book;
+mod guests;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,37 +11,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use guests::{FIND, Guest, INSERT, connect, options};
 use parking_lot::Mutex;
-use postgres_group_commit::tokio_postgres::Error as PostgresError;
-use postgres_group_commit::{
-    Cluster, DatabaseUrl, Error, Observer, Options, Pending, PreparedConnection, Read, ReadBatcher, Readers, Write,
-};
+use postgres_group_commit::{Error, Observer, Options, Pending, Read, ReadBatcher, Readers};
 use testkit::{PostgresServer, Request, postgres, soon, until};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
-
-const CREATE: &str = "CREATE TABLE guests (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text NOT NULL)";
-
-const INSERT: &str = "INSERT INTO guests (name) SELECT * FROM unnest($1::text[]) RETURNING id, name";
-
-const FIND: &str = "SELECT id, name FROM guests WHERE id = ANY ($1)";
-
-/// A name to add. The outcome repeats it, so that a test sees whose outcome it is.
-struct Guest(String);
-
-impl Write for Guest {
-    type Output = (i64, String);
-
-    fn statements() -> Vec<&'static str> {
-        vec![INSERT]
-    }
-
-    async fn run(prepared: &PreparedConnection, guests: Vec<Self>) -> Result<Vec<Self::Output>, PostgresError> {
-        let names: Vec<_> = guests.iter().map(|guest| &*guest.0).collect();
-        let rows = prepared.query(INSERT, &[&names]).await?;
-        rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
-    }
-}
 
 /// The id of a guest to find.
 struct Find(i64);
@@ -79,20 +55,6 @@ impl Observer for Counts {
     fn query(&self, _took: Duration) {
         self.queries.fetch_add(1, Ordering::Relaxed);
     }
-}
-
-/// Options for a database whose timeouts load does not reach.
-fn options(url: &str) -> Options {
-    let mut url = DatabaseUrl::parse(url).unwrap();
-    url.timeout = Duration::from_secs(30);
-    Options { application_name: "guests".into(), ..Options::new(url) }
-}
-
-/// Connects and creates the table.
-async fn connect(options: &Options) -> Cluster {
-    let (cluster, connection) = Cluster::connect(options).await.unwrap();
-    connection.client.batch_execute(CREATE).await.unwrap();
-    cluster
 }
 
 fn name(number: usize) -> String {

@@ -16,8 +16,7 @@ use testkit::postgres::{OpenTransaction, database, query, sessions};
 use testkit::{PostgresServer, TIMEOUT, soon, until, within};
 
 use crate::fixtures::{
-    NOW, OPERATOR, account, animals, create_pet, digest, new_pet, open_postgresql, open_with, options, spawn,
-    with_timeout,
+    NOW, OPERATOR, account, animals, create_pet, digest, new_pet, open_with, options, spawn, with_timeout,
 };
 
 /// The sessions of the store.
@@ -210,54 +209,6 @@ async fn database_with_another_encoding_is_rejected() {
     assert_eq!(refused, "the database's encoding is LATIN1: create one with ENCODING 'UTF8'");
 }
 
-#[tokio::test]
-async fn server_settings_cannot_make_commits_less_durable() {
-    let server = PostgresServer::start();
-    let url = server.database();
-    open_postgresql(&url).await.close().await;
-    name_animals_after_setting(&url, "synchronous_commit");
-    let waits_for = async |store: &Arc<Store>| {
-        let id = create(Arc::clone(store), "Rex".into()).await.unwrap();
-        store.find_pet(id).await.unwrap().unwrap().name.clone()
-    };
-    let name = url.rsplit('/').next().unwrap();
-    for (chosen, used) in [
-        ("off", "on"),
-        ("local", "on"),
-        ("on", "on"),
-        ("remote_write", "remote_write"),
-        ("remote_apply", "remote_apply"),
-    ] {
-        query(&url, &format!("ALTER DATABASE {name} SET synchronous_commit = {chosen}"));
-        let store = open_postgresql(&url).await;
-        assert_eq!(waits_for(&store).await, used, "set to {chosen}");
-        store.close().await;
-    }
-
-    query(&url, &format!("ALTER DATABASE {name} RESET synchronous_commit"));
-    let store = open_postgresql(&url).await;
-    server.set("synchronous_commit", "off");
-    while query(&url, "SHOW synchronous_commit") != "off" {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    for _ in 0..20 {
-        assert_eq!(waits_for(&store).await, "on", "set to off while petstore runs");
-    }
-}
-
-#[tokio::test]
-async fn server_settings_cannot_change_the_isolation_level() {
-    let url = database();
-    open_postgresql(&url).await.close().await;
-    name_animals_after_setting(&url, "transaction_isolation");
-    let name = url.rsplit('/').next().unwrap();
-    query(&url, &format!("ALTER DATABASE {name} SET default_transaction_isolation = 'serializable'"));
-    let store = open_postgresql(&url).await;
-    create(Arc::clone(&store), "Rex".into()).await.unwrap();
-    store.import_pets(animals(1)).await.unwrap();
-    assert_eq!(query(&url, "SELECT DISTINCT name FROM pets"), "read committed");
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn write_whose_commit_is_in_doubt_says_so() {
     let server = PostgresServer::start();
@@ -279,15 +230,6 @@ async fn write_whose_commit_is_in_doubt_says_so() {
     assert_eq!(unknown, "unavailable: PostgreSQL did not answer within 5s: the change may have been made");
     let changed = store.set_password(ada, digest("new"), OPERATOR).await;
     assert!(changed.unwrap_err().to_string().ends_with(" within 6s: the change may have been made"));
-}
-
-/// Creates a trigger that names each new animal after the value of a setting in its transaction.
-fn name_animals_after_setting(url: &str, setting: &str) {
-    let function = format!(
-        "CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$
-            BEGIN NEW.name = current_setting('{setting}'); RETURN NEW; END $$"
-    );
-    query(url, &format!("{function}; CREATE TRIGGER note BEFORE INSERT ON pets FOR EACH ROW EXECUTE FUNCTION note()"));
 }
 
 async fn open() -> (Arc<Store>, String) {

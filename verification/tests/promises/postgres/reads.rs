@@ -1,7 +1,6 @@
-//! Reads on PostgreSQL: how they share queries and connections.
+//! Reads on PostgreSQL: how they share queries.
 
-use std::collections::{HashMap, HashSet};
-use std::process::Command;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,10 +10,10 @@ use petstore::domain::api_key::KeyQuery;
 use petstore::domain::{KeyHash, MessageId, OrderQuery, OrderStatus, PageLimit, PageQuery, PetQuery, PetStatus};
 use petstore::store::postgres::Options;
 use testkit::postgres::{OpenTransaction, query, sessions};
-use testkit::{PostgresServer, TIMEOUT, until, within};
+use testkit::{TIMEOUT, until, within};
 
 use super::{create, list, open, open_limited};
-use crate::fixtures::{NOW, account, key, open_with, options, spawn};
+use crate::fixtures::{NOW, account, key, spawn};
 
 /// The rows that a list must skip are next to each other: those of another status or account.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -90,121 +89,6 @@ async fn lists_that_share_a_query_get_their_own_pages() {
         })
     });
     try_join_all(lists).await.unwrap();
-}
-
-#[tokio::test]
-async fn reads_are_retried_when_their_connection_is_lost() {
-    let (store, url) = open().await;
-    create(Arc::clone(&store), "Rex".into()).await.unwrap();
-    for _ in 0..5 {
-        query(
-            &url,
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'petstore' AND datname = current_database()",
-        );
-        assert_eq!(store.find_pet(1).await.unwrap().unwrap().name, "Rex");
-    }
-}
-
-/// New connections hang, for instance because the server's machine has too little memory.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn reads_use_the_connections_that_are_left() {
-    let server = PostgresServer::start();
-    let url = server.database();
-    let store = open_with(&Options { readers: 2, ..options(&url) }).await;
-    // While the table is locked, each connection for reads waits.
-    let blocker = OpenTransaction::begin(&url, "LOCK TABLE orders");
-    let reads = [1, 2].map(|id| spawn(&store, move |store| async move { store.find_order(None, id).await }));
-    let waiting = "wait_event_type = 'Lock'";
-    within(TIMEOUT, "waiting for the table", || sessions(&url, waiting) == 2);
-    let reader = query(&url, &format!("SELECT min(pid) FROM pg_stat_activity WHERE {waiting}"));
-    blocker.release();
-    _ = try_join_all(reads).await.unwrap();
-    let _stopped = Stopped::listener(&server);
-
-    signal("TERM", &reader);
-    let is_lost = || store.meters().connections.contains(&("reads", false));
-    within(TIMEOUT, "losing a connection", is_lost);
-
-    for _ in 0..4 {
-        assert_eq!(store.find_order(None, 1).await.unwrap(), None);
-    }
-    assert!(is_lost(), "it was not replaced meanwhile");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn writes_wait_for_the_next_connection() {
-    let server = PostgresServer::start();
-    let url = server.database();
-    let store = open_with(&options(&url)).await;
-    let are_all = |up| store.meters().connections.iter().all(|(_, is_up)| *is_up == up);
-    let connections = query(&url, "SELECT pid FROM pg_stat_activity WHERE application_name = 'petstore'");
-    let stopped = Stopped::listener(&server);
-    connections.lines().for_each(|connection| signal("TERM", connection));
-    within(TIMEOUT, "losing the connections", || are_all(false));
-    let (created, ()) = tokio::join!(create(Arc::clone(&store), "Rex".into()), async { drop(stopped) });
-    created.unwrap();
-}
-
-/// The first connection that is open again lets the others try at once, and requests wait for them.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn requests_succeed_once_the_store_is_ready_again() {
-    let server = PostgresServer::start();
-    let store = open_with(&options(&server.database())).await;
-    let mut failed = Vec::new();
-    for _ in 0..5 {
-        server.control(&["stop", "-m", "immediate"]);
-        // Then half a second passes between two attempts.
-        tokio::time::sleep(Duration::from_secs(2)).await;
-        server.control(&["start"]);
-        until(async || store.check().await.is_ok()).await;
-        failed.extend(create(Arc::clone(&store), "Rex".into()).await.err());
-    }
-    assert!(failed.is_empty(), "{failed:?}");
-}
-
-/// A server that is starting or at its limit refuses some of the connections.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn store_is_not_ready_until_each_queue_has_its_connection() {
-    let server = PostgresServer::start();
-    let url = server.database();
-    let name = url.rsplit('/').next().unwrap();
-    server.sql("postgres", &format!("CREATE ROLE ada LOGIN; ALTER DATABASE {name} OWNER TO ada"));
-    let store = open_with(&options(&url.replace("petstore@", "ada@"))).await;
-    store.check().await.unwrap();
-    let fewer = store.meters().connections.iter().map(|(purpose, _)| purpose).collect::<HashSet<_>>().len() - 1;
-    server.sql("postgres", &format!("ALTER ROLE ada CONNECTION LIMIT {fewer}"));
-
-    query(&url, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'ada'");
-
-    let connected = || store.meters().connections.iter().filter(|(_, is_up)| *is_up).count();
-    // There may be as few for a moment before all have noticed that they were ended.
-    until(async || connected() == fewer && store.check().await.is_err() && connected() == fewer).await;
-    server.sql("postgres", "ALTER ROLE ada CONNECTION LIMIT -1");
-    until(async || store.check().await.is_ok()).await;
-    create(Arc::clone(&store), "Rex".into()).await.unwrap();
-}
-
-/// A process that is stopped until this is dropped.
-struct Stopped(String);
-
-impl Stopped {
-    /// The process that accepts connections.
-    fn listener(server: &PostgresServer) -> Self {
-        let file = std::fs::read_to_string(server.folder.join("data/postmaster.pid")).unwrap();
-        let id = file.lines().next().unwrap().to_owned();
-        signal("STOP", &id);
-        Self(id)
-    }
-}
-
-impl Drop for Stopped {
-    fn drop(&mut self) {
-        signal("CONT", &self.0);
-    }
-}
-
-fn signal(name: &str, process: &str) {
-    assert!(Command::new("kill").args([&format!("-{name}"), process]).status().unwrap().success());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
