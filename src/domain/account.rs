@@ -49,6 +49,8 @@ pub struct Account {
     pub created_at: Timestamp,
     /// True if the owner can sign in to the console.
     pub has_password: bool,
+    /// `None` unless the account is suspended.
+    pub suspended_at: Option<Timestamp>,
 }
 
 /// An e-mail address. Stored as entered, compared without regard to case and, in Unicode form NFKC, to how it was entered.

@@ -142,7 +142,7 @@ impl Rotation {
 pub struct KeyGrant {
     pub id: KeyId,
     pub account: AccountId,
-    /// A revoked key grants nothing. Only its account is of interest.
+    /// True also if the account is suspended. Such a key grants nothing. Only its account is of interest.
     pub is_revoked: bool,
     pub expires_at: Option<Timestamp>,
     pub last_used_at: Option<Timestamp>,

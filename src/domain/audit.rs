@@ -14,6 +14,8 @@ names! {
         CreateAccount = "account.create",
         SetPassword = "account.set_password",
         SetRole = "account.set_role",
+        SuspendAccount = "account.suspend",
+        ResumeAccount = "account.resume",
         DeleteAccount = "account.delete",
         CreateKey = "key.create",
         RevokeKey = "key.revoke",

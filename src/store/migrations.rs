@@ -27,6 +27,7 @@ migrations! {
     2 "V0002__store_id"
     3 "V0003__messages_in_turn"
     4 "V0004__address_forms"
+    5 "V0005__staff_changes"
 }
 
 /// The migration that also rewrites addresses, because SQLite cannot.
@@ -196,10 +197,12 @@ mod tests {
             ("sqlite/V0002__store_id", "a4c483d4"),
             ("sqlite/V0003__messages_in_turn", "e5114237"),
             ("sqlite/V0004__address_forms", "9a378179"),
+            ("sqlite/V0005__staff_changes", "5b000411"),
             ("postgres/V0001__store", "2ac99cb4"),
             ("postgres/V0002__store_id", "135ec221"),
             ("postgres/V0003__messages_in_turn", "c3bde041"),
             ("postgres/V0004__address_forms", "ab617217"),
+            ("postgres/V0005__staff_changes", "206c357d"),
         ];
         for (name, checksum) in landed {
             let sql = std::fs::read(format!("{}/migrations/{name}.sql", env!("CARGO_MANIFEST_DIR"))).unwrap();

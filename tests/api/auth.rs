@@ -5,11 +5,12 @@
 use std::time::Duration;
 
 use expect_test::expect;
+use futures_util::future::join_all;
 use petstore::domain::api_key::{KeyName, NewKey};
 use petstore::domain::{ApiKey, Deployment};
 use petstore::store::Store;
 use petstore::store::sqlite::{Options, Sqlite};
-use testkit::Response;
+use testkit::{Response, until};
 
 use crate::service::{NOW, OPERATOR, Service};
 
@@ -72,6 +73,29 @@ async fn last_use_of_a_key_is_stored_to_the_minute() {
         let last_used = service.store.list_keys().await.unwrap()[0].last_used_at;
         assert_eq!(last_used.map(|at| at.to_string()).as_deref(), Some(stored));
     }
+}
+
+#[test]
+fn suspension_ends_a_batch_of_writes_and_loses_none() {
+    Service::on_every_database(async |service| {
+        let (account, key) = service.another_account("grace@example.com").await;
+        let sent = async || service.message_request().key(&key).json(r#"{"message":"Hello"}"#).send().await;
+        assert_eq!(sent().await.status(), 202);
+        let suspend = async || service.store.set_suspended(account, true, OPERATOR).await.unwrap();
+
+        // The store is changed as by another process.
+        let (answers, _) = tokio::join!(join_all((0..50).map(|_| sent())), suspend());
+        until(async || sent().await.status() == 401).await;
+
+        assert!(answers.iter().all(|answer| answer.status() == 202 || answer.code() == "invalid_api_key"));
+        let queued = service.sql("SELECT count(*) FROM messages");
+        assert!(answers.iter().filter(|answer| answer.status() == 202).count() < queued.parse().unwrap());
+        assert_eq!(sent().await.code(), "invalid_api_key");
+        assert_eq!(service.sql("SELECT count(*) FROM messages"), queued);
+
+        service.store.set_suspended(account, false, OPERATOR).await.unwrap();
+        until(async || sent().await.status() == 202).await;
+    });
 }
 
 async fn list(service: &Service, key: &str) -> Response {

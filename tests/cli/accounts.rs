@@ -1,4 +1,4 @@
-//! `account create`, `list`, `set-password` and `delete`.
+//! The commands of `petstore account`.
 
 use expect_test::expect;
 use petstore::domain::Secret;
@@ -71,19 +71,23 @@ fn account_list_has_exactly_the_documented_fields() {
     folder.succeed("account create gone@example.com");
     folder.succeed("account delete gone@example.com");
     folder.succeed("account set-role grace@example.com staff");
+    folder.succeed("account suspend ADA@example.com");
 
     let accounts = folder.json("account list");
 
-    assert_eq!(fields(&accounts[0]), ["id", "email", "role", "createdAt", "hasPassword"]);
+    assert_eq!(fields(&accounts[0]), ["id", "email", "role", "createdAt", "hasPassword", "suspendedAt"]);
     assert_eq!([&accounts[0]["hasPassword"], &accounts[1]["hasPassword"]], [false, true]);
     assert!(accounts[0]["createdAt"].as_str().unwrap().parse::<jiff::Timestamp>().is_ok());
 
     expect![[r#"
-        ID  EMAIL              ROLE      CREATED                   PASSWORD
-        1   ada@example.com    customer  ########################  no
-        2   Grace@Example.com  staff     ########################  yes
+        ID  EMAIL              ROLE      CREATED                   PASSWORD  SUSPENDED
+        1   ada@example.com    customer  ########################  no        ########################
+        2   Grace@Example.com  staff     ########################  yes       -
     "#]]
-    .assert_eq(&folder.table("account list", &["createdAt"]));
+    .assert_eq(&folder.table("account list", &["createdAt", "suspendedAt"]));
+    folder.succeed("account resume ada@example.com");
+    assert!(folder.json("account list")[0]["suspendedAt"].is_null());
+    folder.fails("account suspend gone@example.com", "there is no account gone@example.com");
 }
 
 #[test]

@@ -87,6 +87,24 @@ async fn sign_up_with_a_taken_address_changes_nothing() {
 }
 
 #[tokio::test]
+async fn suspension_is_told_only_after_the_right_password() {
+    let (service, mut ada) = signed_in().await;
+    let account = service.account_of(ADA).await;
+    service.store.set_suspended(account, true, OPERATOR).await.unwrap();
+    assert!(!ada.is_signed_in().await);
+    for (password, why) in [
+        (PASSWORD, "This account is suspended. Ask the operator of this service."),
+        ("not the password", "The e-mail address or the password is wrong."),
+    ] {
+        let refused = ada.post("/sign-in", &[("email", ADA), ("password", password)]).await;
+        assert!(refused.status() == 422 && refused.body.contains(why), "{}", refused.body);
+    }
+
+    service.store.set_suspended(account, false, OPERATOR).await.unwrap();
+    ada.sign_in(ADA, PASSWORD).await;
+}
+
+#[tokio::test]
 async fn too_many_attempts_have_to_wait() {
     let (service, mut ada) = signed_in().await;
     let attempt = async |person: &mut ConsoleUser, email: &str, password: &str| -> Response {

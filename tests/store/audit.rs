@@ -89,13 +89,15 @@ async fn change(store: &Store, number: usize, customer: AccountId, actor: Actor)
         7 => step(store, staff, 1, Transition::Approve).await?.executed().is_some(),
         8 => step(store, staff, 1, Transition::Deliver).await?.executed().is_some(),
         9 => step(store, staff, 2, Transition::Cancel).await?.executed().is_some(),
-        10 => store.delete_account(customer, None, actor).await?,
-        11 => store.reset(Box::new(std::iter::empty()), actor, || false).await.map(|_| true)?,
+        10 => store.set_suspended(customer, true, actor).await?,
+        11 => store.set_suspended(customer, false, actor).await?,
+        12 => store.delete_account(customer, None, actor).await?,
+        13 => store.reset(Box::new(std::iter::empty()), actor, || false).await.map(|_| true)?,
         _ => unreachable!(),
     })
 }
 
-const CHANGES: usize = 12;
+const CHANGES: usize = 14;
 
 /// A row without what differs between runs.
 fn shown(entry: &AuditEntry) -> String {
@@ -144,6 +146,8 @@ fn each_change_leaves_a_row_or_does_not_happen() {
             1000 order.approve | ada@example.com | order 1 of grace@example.com | 203.0.113.7 r-1
             1000 order.deliver | ada@example.com | order 1 of grace@example.com | 203.0.113.7 r-1
             1000 order.cancel | ada@example.com | order 2 of grace@example.com | 203.0.113.7 r-1
+            1000 account.suspend | ada@example.com | grace@example.com | 203.0.113.7 r-1
+            1000 account.resume | ada@example.com | grace@example.com | 203.0.113.7 r-1
             1000 key.revoke | ada@example.com | key 2 (pet_test_…) of grace@example.com: test | 203.0.113.7 r-1
             1000 key.revoke | ada@example.com | key N (pet_test_…) of grace@example.com: test | 203.0.113.7 r-1
             1000 key.revoke | ada@example.com | key N (pet_test_…) of grace@example.com: test | 203.0.113.7 r-1
@@ -167,6 +171,8 @@ fn change_that_does_not_happen_leaves_no_row() {
         assert!(!store.set_role(AccountId(99), Role::Staff, ada()).await.unwrap());
         assert!(store.set_role(grace, Role::Customer, ada()).await.unwrap(), "she has this role already");
         assert!(!store.set_password(AccountId(99), digest("new"), ada()).await.unwrap());
+        assert!(!store.set_suspended(AccountId(99), true, ada()).await.unwrap());
+        assert!(store.set_suspended(grace, false, ada()).await.unwrap(), "it is not suspended");
         assert!(!store.change_password(session(grace, NOW), digest("wrong"), digest("new"), ada()).await.unwrap());
         let of_nobody = new_key(&ApiKey::generate(Deployment::Staging), AccountId(99), None);
         assert!(store.create_key(of_nobody, ada()).await.is_err());

@@ -39,6 +39,14 @@ async fn deleting_an_account_includes_concurrently_created_rows() {
 }
 
 #[tokio::test]
+async fn suspension_ends_a_session_that_began_concurrently() {
+    let ada = Ada::new().await;
+    let suspend = ada.store.set_suspended(ada.account, true, OPERATOR);
+    assert!(ada.beside(BEGIN_SESSION, suspend).await.unwrap());
+    assert_eq!(query(&ada.url, "SELECT count(*) FROM sessions"), "0");
+}
+
+#[tokio::test]
 async fn new_password_ends_a_session_that_began_concurrently() {
     let ada = Ada::new().await;
     let session = session(ada.account, NOW);
@@ -65,8 +73,12 @@ async fn key_of_an_account_being_deleted_is_not_rotated() {
 }
 
 #[tokio::test]
-async fn deletion_and_new_password_prevent_a_concurrent_session() {
-    for change in [DELETE_ACCOUNT, "UPDATE accounts SET password_hash = 'new'; DELETE FROM sessions"] {
+async fn change_of_an_account_prevents_a_concurrent_session() {
+    for change in [
+        DELETE_ACCOUNT,
+        "UPDATE accounts SET password_hash = 'new'; DELETE FROM sessions",
+        "UPDATE accounts SET suspended_at = 1; DELETE FROM sessions",
+    ] {
         let ada = Ada::new().await;
         let create = ada.store.create_session(session(ada.account, NOW), ada.digest.clone());
         assert!(!ada.beside(change, create).await.unwrap(), "{change}");

@@ -295,6 +295,39 @@ fn deleting_an_account_removes_sessions_and_keys() {
 }
 
 #[test]
+fn suspended_account_has_no_session_and_its_keys_count_as_revoked() {
+    on_every_database(async |store| {
+        let (ada, password) = account_with_password(&store, "ada@example.com").await;
+        let (_, granted) = key(&store, ada, None).await;
+        let before = session(ada, NOW);
+        assert!(store.create_session(before, password.clone()).await.unwrap());
+        let is_revoked = async || store.find_key(&granted.hash()).await.unwrap().unwrap().is_revoked;
+        let suspended_at = async || store.list_accounts().await.unwrap()[0].suspended_at;
+        let version = store.keys_version().await.unwrap();
+
+        assert!(store.set_suspended(ada, true, OPERATOR).await.unwrap());
+
+        assert!(store.keys_version().await.unwrap() > version);
+        assert!(is_revoked().await);
+        assert_eq!(store.find_session(&before.hash).await.unwrap(), None);
+        assert!(!store.create_session(session(ada, NOW), password.clone()).await.unwrap());
+        assert_eq!(suspended_at().await, Some(NOW));
+        let later = Actor::command_line(NOW.plus(Duration::from_secs(9)));
+        assert!(store.set_suspended(ada, true, later).await.unwrap());
+        assert_eq!(suspended_at().await, Some(NOW), "the first suspension is kept");
+
+        let version = store.keys_version().await.unwrap();
+        assert!(store.set_suspended(ada, false, OPERATOR).await.unwrap());
+
+        assert!(store.keys_version().await.unwrap() > version);
+        assert!(!is_revoked().await);
+        assert_eq!(store.find_session(&before.hash).await.unwrap(), None, "a session does not come back");
+        assert!(store.create_session(session(ada, NOW), password).await.unwrap());
+        assert_eq!(suspended_at().await, None);
+    });
+}
+
+#[test]
 fn operator_sets_passwords_and_deletes_accounts_without_one() {
     on_every_database(async |store| {
         let (ada, old) = account_with_password(&store, "ada@example.com").await;

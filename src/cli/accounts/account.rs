@@ -3,10 +3,9 @@
 use std::collections::TryReserveError;
 use std::io::{BufRead, Write, stdin, stdout};
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use crate::cli::accounts::personal_data::ExportAccount;
 use crate::cli::data::database::{find_account, no_account};
 use crate::cli::terminal::confirm::confirms;
 use crate::cli::terminal::table::{Listed, print_list, strip_bidi};
@@ -16,15 +15,38 @@ use crate::domain::account::{HashingMemory, NewPassword, PasswordDigest};
 use crate::domain::{Account as AccountRecord, Email, NewAccount, Role, Secret};
 use crate::runtime::clock::Clock;
 
-subcommands! {
-    pub enum Account {
-        Create(CreateAccount),
-        List(ListAccounts),
-        SetPassword(SetPassword),
-        SetRole(SetRole),
-        Export(ExportAccount),
-        Delete(DeleteAccount),
-    }
+#[derive(Subcommand, Debug)]
+pub enum Account {
+    Create(CreateAccount),
+    List(ListAccounts),
+    SetPassword(SetPassword),
+    SetRole(SetRole),
+    /// Suspend an account until it is resumed
+    ///
+    /// Its console sessions end, and it cannot sign in. Its keys get a 401 response: running services apply it within a
+    /// second. Its orders stay as they are, and its messages are delivered.
+    Suspend(OneAccount),
+    /// Resume a suspended account
+    ///
+    /// Its password and its keys work again, within a second.
+    Resume(OneAccount),
+    /// Print what the store knows of an account, as JSON
+    ///
+    /// The account, its keys, orders and messages, and the rows of the audit that name it, without the addresses of others. Of
+    /// passwords, keys, sessions and `Idempotency-Key`s, the store has only digests, which are not printed. If the exit status is
+    /// not 0, the output is not complete.
+    Export(OneAccount),
+    /// Delete an account, revoke its keys and cancel its open orders
+    ///
+    /// Messages and animals of the account are kept. On a terminal, asks for confirmation.
+    Delete(OneAccount),
+}
+
+#[derive(Args, Debug)]
+pub struct OneAccount {
+    /// E-mail address of the account
+    #[arg(value_parser = Email::parse)]
+    pub(super) email: Email,
 }
 
 /// Create an account
@@ -90,14 +112,19 @@ pub struct SetRole {
     role: Role,
 }
 
-/// Delete an account, revoke its keys and cancel its open orders
-///
-/// Messages and animals of the account are kept. On a terminal, asks for confirmation.
-#[derive(Args, Debug)]
-pub struct DeleteAccount {
-    /// E-mail address of the account
-    #[arg(value_parser = Email::parse)]
-    email: Email,
+impl Account {
+    pub fn run(self, common: &Common) -> Outcome {
+        match self {
+            Self::Create(command) => command.run(common),
+            Self::List(command) => command.run(common),
+            Self::SetPassword(command) => command.run(common),
+            Self::SetRole(command) => command.run(common),
+            Self::Suspend(account) => account.set_suspended(common, true),
+            Self::Resume(account) => account.set_suspended(common, false),
+            Self::Export(account) => account.export(common),
+            Self::Delete(account) => account.delete(common),
+        }
+    }
 }
 
 impl CreateAccount {
@@ -127,9 +154,7 @@ impl SetPassword {
         with_store(common, Create::Never, async |store| {
             let account = find_account(&store, &self.email).await?;
             let password = given.clone().unwrap_or_else(NewPassword::generate);
-            if !store.set_password(account.id, digest(&password)?, actor()).await? {
-                return Err(no_account(&self.email));
-            }
+            check_found(store.set_password(account.id, digest(&password)?, actor()).await?, &self.email)?;
             if given.is_some() {
                 return Ok(());
             }
@@ -144,28 +169,34 @@ impl SetRole {
     fn run(self, common: &Common) -> Outcome {
         with_store(common, Create::Never, async |store| {
             let account = find_account(&store, &self.email).await?;
-            match store.set_role(account.id, self.role, actor()).await? {
-                true => Ok(()),
-                false => Err(no_account(&self.email)),
-            }
+            check_found(store.set_role(account.id, self.role, actor()).await?, &self.email)
         })
     }
 }
 
-impl DeleteAccount {
-    fn run(self, common: &Common) -> Outcome {
+impl OneAccount {
+    fn set_suspended(self, common: &Common, suspended: bool) -> Outcome {
+        with_store(common, Create::Never, async |store| {
+            let account = find_account(&store, &self.email).await?;
+            check_found(store.set_suspended(account.id, suspended, actor()).await?, &self.email)
+        })
+    }
+
+    fn delete(self, common: &Common) -> Outcome {
         with_store(common, Create::Never, async |store| {
             let account = find_account(&store, &self.email).await?;
             let email = strip_bidi(account.email.as_str());
             if confirms(&format!("Delete {email}, revoke its keys and cancel its open orders?"))? == Some(false) {
                 return Err(Failure("nothing was deleted".into()));
             }
-            match store.delete_account(account.id, None, actor()).await? {
-                true => Ok(()),
-                false => Err(no_account(&self.email)),
-            }
+            check_found(store.delete_account(account.id, None, actor()).await?, &self.email)
         })
     }
+}
+
+/// Fails if the account has been deleted meanwhile.
+fn check_found(is_there: bool, email: &Email) -> Outcome {
+    is_there.then_some(()).ok_or_else(|| no_account(email))
 }
 
 fn digest(password: &NewPassword) -> Result<PasswordDigest, TryReserveError> {
@@ -181,13 +212,15 @@ fn read_password() -> Result<NewPassword, Failure> {
 }
 
 impl Listed for AccountRecord {
-    const HEAD: &[&str] = &["ID", "EMAIL", "ROLE", "CREATED", "PASSWORD"];
+    const HEAD: &[&str] = &["ID", "EMAIL", "ROLE", "CREATED", "PASSWORD", "SUSPENDED"];
 
-    const FIELDS: &[&str] = &["id", "email", "role", "createdAt", "hasPassword"];
+    const FIELDS: &[&str] = &["id", "email", "role", "createdAt", "hasPassword", "suspendedAt"];
 
     fn json(&self) -> Value {
-        let Self { id, email, role, created_at, has_password } = self;
-        let (email, role) = (email.as_str(), role.as_str());
-        json!({ "id": id.0, "email": email, "role": role, "createdAt": created_at, "hasPassword": has_password })
+        let Self { id, email, role, created_at, has_password, suspended_at } = self;
+        json!({
+            "id": id.0, "email": email.as_str(), "role": role.as_str(), "createdAt": created_at,
+            "hasPassword": has_password, "suspendedAt": suspended_at
+        })
     }
 }

@@ -3,8 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use clap::Args;
-
+use crate::cli::accounts::account::OneAccount;
 use crate::cli::accounts::audit::{is_about, is_named, pages};
 use crate::cli::data::database::find_account;
 use crate::cli::terminal::table::{Listed, PrintedList};
@@ -23,20 +22,8 @@ const MESSAGES: usize = 100;
 /// The clocks of two processes differ by less.
 const A_MINUTE: Duration = Duration::from_mins(1);
 
-/// Print what the store knows of an account, as JSON
-///
-/// The account, its keys, orders and messages, and the rows of the audit that name it, without the addresses of others. Of
-/// passwords, keys, sessions and `Idempotency-Key`s, the store has only digests, which are not printed. If the exit status is
-/// not 0, the output is not complete.
-#[derive(Args, Debug)]
-pub struct ExportAccount {
-    /// E-mail address of the account
-    #[arg(value_parser = Email::parse)]
-    email: Email,
-}
-
-impl ExportAccount {
-    pub fn run(self, common: &Common) -> Outcome {
+impl OneAccount {
+    pub fn export(self, common: &Common) -> Outcome {
         with_store(common, Create::Never, async |store| {
             let account = find_account(&store, &self.email).await?;
             print(&format!("{{\n\"account\": {:#}", account.json()))?;

@@ -48,12 +48,17 @@ pub async fn submit(user: CurrentUser, fields: Form) -> Result<Response, PageErr
         return Ok(refused(&user, email, page));
     };
     let signed_in = begin_session(&user, account, checked, page).await?;
+    if signed_in.is_none() && user.api().store.find_account(&address).await?.is_some_and(|it| it.suspended_at.is_some())
+    {
+        email.error = Some("This account is suspended. Ask the operator of this service.".to_owned());
+        return Ok(form(&user, email, Field::default(), page));
+    }
     // `None` if the password was changed while this one was being checked.
     Ok(signed_in.unwrap_or_else(|| refused(&user, email, page)))
 }
 
 /// Begins a session with a new token, ends the user's previous one, and redirects to `page`. `None` if `checked` is no
-/// longer the digest of the account's password.
+/// longer the digest of the account's password, or the account is suspended.
 pub async fn begin_session(
     user: &CurrentUser,
     account: AccountId,

@@ -12,7 +12,7 @@ use crate::domain::{Account, AccountId, Action, Actor, Email, NewAccount, Role, 
 
 macro_rules! select {
     ($clauses:literal) => {
-        concat!("SELECT id, email, role, created_at, password_hash IS NOT NULL FROM accounts ", $clauses)
+        concat!("SELECT id, email, role, created_at, password_hash IS NOT NULL, suspended_at FROM accounts ", $clauses)
     };
 }
 
@@ -49,7 +49,7 @@ const DELETE_ENDED: Sql = Sql {
 /// Locks the account's row, so that no session starts with a password that is being changed.
 const BEGIN_SESSION: Sql = locking!(
     "INSERT INTO sessions (token_hash, account_id, created_at, last_used_at)
-        SELECT $1, id, $2, $2 FROM accounts WHERE id = $3 AND password_hash = $4",
+        SELECT $1, id, $2, $2 FROM accounts WHERE id = $3 AND password_hash = $4 AND suspended_at IS NULL",
     "FOR SHARE",
     "RETURNING account_id"
 );
@@ -64,7 +64,7 @@ pub const STATEMENTS: &[Sql] = &[
     TOUCH_SESSION, DELETE_SESSION,
 ];
 
-from_row!(Account { id, email, role, created_at, has_password });
+from_row!(Account { id, email, role, created_at, has_password, suspended_at });
 
 from_row!(Session { hash, account, email, role, account_created_at, created_at, last_used_at });
 
@@ -102,7 +102,7 @@ impl Store {
     }
 
     /// Starts a session and deletes expired ones. Returns `false` without a session if the account's digest is no longer
-    /// `checked`.
+    /// `checked`, or the account is suspended.
     pub async fn create_session(&self, session: NewSession, checked: PasswordDigest) -> Result<bool> {
         let NewSession { hash, account, now } = session;
         self.write::<()>(DELETE_ENDED, &[&now.minus(ABSOLUTE), &now.minus(IDLE), &now.plus(SKEW)]).await?;
@@ -130,6 +130,10 @@ transactions! { Savepoint:
 
     /// Changes the role of an account. Returns `false` if the account has been deleted.
     async fn set_role(account: AccountId, role: Role, actor: Actor) -> Result<bool>;
+
+    /// Suspends an account, so that it has no valid key and no session, or resumes it. Returns `false` if the account has been
+    /// deleted.
+    async fn set_suspended(account: AccountId, suspended: bool, actor: Actor) -> Result<bool>;
 }
 
 transactions! { Batch:
@@ -173,6 +177,28 @@ async fn set_role<T: Transaction>(tx: &T, account: AccountId, role: Role, actor:
     };
     tx.record(&actor, Action::SetRole, &email.with_role(role)).await?;
     keys::note_change(tx).await?;
+    Ok(true)
+}
+
+async fn set_suspended<T: Transaction>(
+    tx: &T,
+    account: AccountId,
+    suspended: bool,
+    actor: Actor,
+) -> Result<bool, T::Error> {
+    let find = locking!(
+        "SELECT email, suspended_at IS NOT NULL FROM accounts WHERE id = $1 AND deleted_at IS NULL",
+        "FOR NO KEY UPDATE"
+    );
+    let Some((email, before)) = tx.first::<(Email, bool)>(find, &[&account]).await? else { return Ok(false) };
+    if before != suspended {
+        let since = suspended.then_some(actor.at);
+        tx.execute(both("UPDATE accounts SET suspended_at = $1 WHERE id = $2"), &[&since, &account]).await?;
+        end_sessions(tx, account).await?;
+        let action = if suspended { Action::SuspendAccount } else { Action::ResumeAccount };
+        tx.record(&actor, action, email.as_str()).await?;
+        keys::note_change(tx).await?;
+    }
     Ok(true)
 }
 

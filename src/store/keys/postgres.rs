@@ -9,10 +9,11 @@ use crate::store::postgres::database::Postgres;
 use crate::store::row::FromRow;
 use postgres_group_commit::{Pending, Read, Readers};
 
-/// Prepared on connections of its own. Not a join, which PostgreSQL could begin with all accounts. Deleting an account revokes its keys, and its revoked
-/// keys are not found.
-pub const FIND: &str = "SELECT id, account_id, revoked_at IS NOT NULL, expires_at, last_used_at,
-        (SELECT role FROM accounts WHERE accounts.id = account_id), read_only = 1, prefer, hash
+/// Prepared on connections of its own. Not a join, which PostgreSQL could begin with all accounts. Deleting
+/// an account revokes its keys, and its revoked keys are not found. Those of a suspended account count as revoked.
+pub const FIND: &str = "SELECT id, account_id,
+        revoked_at IS NOT NULL OR (SELECT suspended_at FROM accounts WHERE accounts.id = account_id) IS NOT NULL,
+        expires_at, last_used_at, (SELECT role FROM accounts WHERE accounts.id = account_id), read_only = 1, prefer, hash
     FROM api_keys WHERE hash = ANY ($1::bytea[]) AND CASE WHEN revoked_at IS NULL THEN true
         ELSE EXISTS (SELECT FROM accounts a WHERE a.id = account_id AND a.deleted_at IS NULL) END";
 

@@ -32,9 +32,10 @@ const fn command(line: &'static str, output: Output) -> Command {
     Command { line, output, changes: true }
 }
 
-pub const ALL: [Command; 13] = [
+pub const ALL: [Command; 14] = [
     command("account create bob@example.com", Output::Nothing),
     command("account set-password ada@example.com --password-stdin", Output::Nothing),
+    command("account suspend ada@example.com", Output::Nothing),
     command("account delete ada@example.com", Output::Nothing),
     command("key create --account ada@example.com --name second", Output::Nothing),
     command("key revoke 1", Output::Nothing),
@@ -73,7 +74,8 @@ impl Snapshot {
 }
 
 const ROWS: &str = "SELECT 'account ' || id || CASE WHEN deleted_at IS NULL THEN ' ' || email ELSE '' END
-        || CASE WHEN password_hash IS NULL THEN '' ELSE ' with a password' END FROM accounts
+        || CASE WHEN password_hash IS NULL THEN '' ELSE ' with a password' END
+        || CASE WHEN suspended_at IS NULL THEN '' ELSE ' suspended' END FROM accounts
     UNION ALL SELECT 'session of ' || account_id FROM sessions
     UNION ALL SELECT 'key ' || id || ' ' || name || CASE WHEN revoked_at IS NULL THEN '' ELSE ' revoked' END
         || CASE WHEN expires_at IS NULL THEN '' ELSE ' expires' END FROM api_keys
