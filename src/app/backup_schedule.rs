@@ -43,7 +43,7 @@ impl Backups {
         let (end, ended) = oneshot::channel();
         thread::Builder::new().name("backups".into()).spawn(move || {
             if let Store::Sqlite(database) = &*store {
-                let status = database.backups();
+                let status = &database.backups;
                 status.every.get_or_init(|| schedule.every);
                 // The schedule continues from the last backup of an earlier process.
                 if let Some((at, newest)) = made(&schedule.folder).ok().and_then(|mut made| made.pop()) {

@@ -64,13 +64,13 @@ pub async fn copy(
     progress: impl Fn(u64, u64) + Sync,
 ) -> Result<Copied> {
     let subject = super::audit::of_path(from.data_dir());
-    let deployment = from.deployment();
+    let deployment = from.deployment;
     let options = postgres::Options { deployment: Some(deployment), ..postgres::Options::of_command(to.clone()) };
     let target = Postgres::open(&options).await?;
     let (parts, mut received) = mpsc::channel(4);
     let reading = from.submit_long(Atomicity::Savepoint, move |conn| send(conn, &parts));
     let (read, written) = tokio::join!(reading, async {
-        let written = receive(&target, &mut received, from.id(), (actor, &subject), &progress).await;
+        let written = receive(&target, &mut received, &from.id, (actor, &subject), &progress).await;
         // The sender stops when the receiver is gone.
         drop(received);
         written

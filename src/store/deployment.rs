@@ -1,10 +1,11 @@
 //! The deployment that a database was created for and the store's id, which it stores.
 
+use super::statement::{Sql, both};
 use super::{Result, StoreError};
 use crate::domain::Deployment;
 
 /// Stores the deployment. Part of the first migration's transaction, because a process may be killed after it.
-pub const INSERT: &str = "INSERT INTO meta (key, value) VALUES ('deployment', $1)";
+pub const INSERT: Sql = both("INSERT INTO meta (key, value) VALUES ('deployment', $1)");
 
 pub const FIND: &str = "SELECT value FROM meta WHERE key = 'deployment'";
 

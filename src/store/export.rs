@@ -3,7 +3,13 @@
 
 use std::io;
 
-use super::{Result, StoreError};
+use postgres_group_commit::Connection;
+
+use super::postgres::rows as postgres_rows;
+use super::row::FromRow;
+use super::sqlite::{Sqlite, rows};
+use super::statement::{Parameters, for_postgres, for_sqlite};
+use super::{Result, Store, StoreError};
 use crate::domain::{MessageRecord, Pet};
 
 /// Why an export ended early.
@@ -16,7 +22,7 @@ pub enum ExportError {
 }
 
 /// The number of exported rows, or why the export ended early.
-pub type Exported = std::result::Result<u64, ExportError>;
+pub type Exported = Result<u64, ExportError>;
 
 /// Receives the animals of an export.
 pub type PetSink<'a> = &'a mut (dyn FnMut(Pet<'_>) -> io::Result<()> + Send);
@@ -29,6 +35,32 @@ pub const PETS: usize = 1_000;
 
 /// Number of messages in a page, which take up to 8 megabytes.
 pub const MESSAGES: usize = 200;
+
+/// Reads the pages of an export.
+pub enum PageReader<'store> {
+    Sqlite(&'store Sqlite),
+    Postgres(Connection),
+}
+
+impl Store {
+    pub(super) async fn page_reader(&self) -> Result<PageReader<'_>> {
+        Ok(match self {
+            Self::Sqlite(db) => PageReader::Sqlite(db),
+            Self::Postgres(db) => PageReader::Postgres(db.connect().await?),
+        })
+    }
+}
+
+impl PageReader<'_> {
+    pub async fn all<T: FromRow>(&self, sql: &str, parameters: Parameters<'_>) -> Result<Vec<T>> {
+        match self {
+            Self::Sqlite(db) => db.read_once(|conn| rows::all(conn, sql, for_sqlite(parameters), rows::read)),
+            Self::Postgres(connection) => {
+                postgres_rows::all(&postgres_rows::long_query(connection, sql, &for_postgres(parameters)).await?)
+            }
+        }
+    }
+}
 
 /// Passes every row to `each`, and stops at the first error it returns. `page` reads at most `size` rows after a key,
 /// in order of their keys.

@@ -4,12 +4,16 @@
 
 use std::fmt;
 
-use super::{Result, StoreError};
+use super::statement::{Sql, both};
+use super::transaction::Transaction;
+use super::{Result, StoreError, deployment};
 use crate::BUILD;
+use crate::domain::{Deployment, Email};
 
-/// Stores a migration's [`Migration::record`].
-pub const INSERT_RECORD: &str =
-    "INSERT INTO meta (key, value) VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET value = excluded.value";
+/// Selects the history of a database that has one.
+pub const HISTORY: Sql = both(
+    "SELECT version, name, (SELECT value FROM meta WHERE key = 'V' || version) FROM schema_history ORDER BY version",
+);
 
 /// Makes the list of each database, oldest first. A file of SQL is named `V`, four digits, `__` and the migration's name.
 macro_rules! migrations {
@@ -31,7 +35,7 @@ migrations! {
 }
 
 /// The migration that also rewrites addresses, because SQLite cannot.
-pub const ADDRESS_FORMS: i32 = 4;
+const ADDRESS_FORMS: i32 = 4;
 
 /// A numbered step of a database's schema. Its SQL never changes once it is released.
 #[derive(Clone, Debug)]
@@ -55,6 +59,34 @@ pub struct Applied {
 pub struct MigrationStatus {
     pub name: String,
     pub applied: bool,
+}
+
+from_row!(Applied { version, name, record });
+
+/// Applies a migration in its transaction, and records it. `new` is the deployment of a new database.
+pub async fn apply<T: Transaction>(tx: &T, migration: &Migration, new: Option<Deployment>) -> Result<(), T::Error> {
+    tx.batch(migration.sql).await?;
+    if migration.version == ADDRESS_FORMS {
+        let fold = both(
+            "UPDATE accounts SET email_folded = $1
+            WHERE id = $2 AND NOT EXISTS (SELECT 1 FROM accounts WHERE email_folded = $1)",
+        );
+        for (id, email) in tx.all::<(i64, Email)>(both("SELECT id, email FROM accounts ORDER BY id"), &[]).await? {
+            if !email.as_str().is_ascii() {
+                tx.execute(fold, &[&email.folded(), &id]).await?;
+            }
+        }
+    }
+    let applied = both("INSERT INTO schema_history (version, name) VALUES ($1, $2)");
+    tx.execute(applied, &[&migration.version, &migration.name]).await?;
+    let record =
+        both("INSERT INTO meta (key, value) VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET value = excluded.value");
+    let (key, value) = migration.record();
+    tx.execute(record, &[&key, &value]).await?;
+    if let (1, Some(new)) = (migration.version, new) {
+        tx.execute(deployment::INSERT, &[&new.as_str()]).await?;
+    }
+    Ok(())
 }
 
 impl Migration {

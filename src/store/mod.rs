@@ -117,17 +117,17 @@ pub enum Store {
 impl Store {
     /// Returns the deployment that the database was created for.
     pub fn deployment(&self) -> Deployment {
-        dispatch!(self, db => db.deployment())
+        dispatch!(self, db => db.deployment)
     }
 
     /// Returns the id that tells the store from others: 16 hexadecimal digits.
     pub fn id(&self) -> &str {
-        dispatch!(self, db => db.id())
+        dispatch!(self, db => &db.id)
     }
 
     /// Returns whether writes outlive the process.
     pub fn is_durable(&self) -> bool {
-        self.sqlite().is_none_or(Sqlite::is_durable)
+        self.sqlite().is_none_or(|db| db.durable)
     }
 
     /// Returns the name and version of the database for display.
@@ -176,7 +176,7 @@ impl Store {
 
     /// Returns the status of scheduled backups. `None` on PostgreSQL.
     pub fn backups(&self) -> Option<&BackupStatus> {
-        self.sqlite().map(Sqlite::backups)
+        self.sqlite().map(|db| &db.backups)
     }
 
     const fn sqlite(&self) -> Option<&Sqlite> {

@@ -19,6 +19,9 @@ pub trait Row {
 
     /// Decodes the column at `index`, from 0.
     fn column<T: Column>(&self, index: usize) -> Result<T, Self::Error>;
+
+    /// Borrows the text of a column.
+    fn text(&self, index: usize) -> Result<&str, Self::Error>;
 }
 
 /// A result with a row. The statements of both databases return its columns in the same order. Most are declared
@@ -57,12 +60,20 @@ impl Row for rusqlite::Row<'_> {
     fn column<T: Column>(&self, index: usize) -> Result<T, Self::Error> {
         self.get(index)
     }
+
+    fn text(&self, index: usize) -> Result<&str, Self::Error> {
+        Ok(self.get_ref(index)?.as_str()?)
+    }
 }
 
 impl Row for tokio_postgres::Row {
     type Error = tokio_postgres::Error;
 
     fn column<T: Column>(&self, index: usize) -> Result<T, Self::Error> {
+        self.try_get(index)
+    }
+
+    fn text(&self, index: usize) -> Result<&str, Self::Error> {
         self.try_get(index)
     }
 }

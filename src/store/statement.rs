@@ -18,6 +18,15 @@ pub struct Sql {
     pub postgres: &'static str,
 }
 
+impl Sql {
+    pub const fn of(self, store: &Store) -> &'static str {
+        match store {
+            Store::Sqlite(_) => self.sqlite,
+            Store::Postgres(_) => self.postgres,
+        }
+    }
+}
+
 /// Makes a statement that is the same in both databases.
 pub const fn both(text: &'static str) -> Sql {
     Sql { sqlite: text, postgres: text }
@@ -80,6 +89,14 @@ impl Store {
     /// Runs a short read of at most one row.
     pub(super) async fn first<T: FromRow>(&self, sql: Sql, parameters: Parameters<'_>) -> Result<Option<T>> {
         Ok(self.all(sql, parameters).await?.pop())
+    }
+
+    /// Runs a read of whole tables, which may take long.
+    pub(super) async fn all_long<T: FromRow + Send + 'static>(&self, sql: String) -> Result<Vec<T>> {
+        match self {
+            Self::Sqlite(db) => db.read_long(move |conn| rows::all(conn, &sql, [], rows::read)).await,
+            Self::Postgres(db) => postgres_rows::all(&Box::pin(db.count(sql)).await?),
+        }
     }
 
     /// Runs a write of one statement, and returns the rows that it returns.

@@ -30,6 +30,9 @@ pub trait Transaction {
     /// Runs a statement that returns no row. Returns the number of rows that it changed.
     async fn execute(&self, sql: Sql, parameters: Parameters<'_>) -> Result<u64, Self::Error>;
 
+    /// Runs several statements without parameters.
+    async fn batch(&self, sql: &str) -> Result<(), Self::Error>;
+
     /// Writes the row of a change, in the transaction of the change.
     async fn record(&self, actor: &Actor, action: Action, subject: &str) -> Result<(), Self::Error> {
         let (action, name, address) = (action.as_str(), actor.name(), audit::client_address(actor));
@@ -49,6 +52,10 @@ impl Transaction for Connection {
     async fn execute(&self, sql: Sql, parameters: Parameters<'_>) -> Result<u64, StoreError> {
         Ok(self.prepare_cached(sql.sqlite)?.execute(for_sqlite(parameters))? as u64)
     }
+
+    async fn batch(&self, sql: &str) -> Result<(), StoreError> {
+        Ok(self.execute_batch(sql)?)
+    }
 }
 
 impl Transaction for Client {
@@ -61,6 +68,10 @@ impl Transaction for Client {
 
     async fn execute(&self, sql: Sql, parameters: Parameters<'_>) -> Result<u64, Self::Error> {
         Client::execute(self, sql.postgres, &for_postgres(parameters)).await
+    }
+
+    async fn batch(&self, sql: &str) -> Result<(), Self::Error> {
+        self.batch_execute(sql).await
     }
 }
 

@@ -43,7 +43,7 @@ async fn command_does_not_complete_a_killed_first_start() {
     assert!(refused.ends_with("`petstore serve` or `petstore quickstart` creates one"), "{refused}");
     assert_eq!(Sqlite::stored_deployment(folder.path()).unwrap(), None);
     let store = Sqlite::open(&quickstart).unwrap();
-    assert_eq!(store.deployment(), Deployment::Staging);
+    assert_eq!(store.deployment, Deployment::Staging);
     store.close().await;
 }
 

@@ -12,7 +12,7 @@ impl Sqlite {
         key: Option<WriteKey<R::Added>>,
     ) -> Result<Outcome<R::Added>> {
         if key.is_none() {
-            return self.add_row(row).await.map(Outcome::Executed);
+            return Ok(Outcome::Executed(self.add_row(row).await?));
         }
         self.write_keyed(Atomicity::Savepoint, R::EFFECT, key, |conn| Ok(Ok(row.insert(conn)?))).await
     }
@@ -26,7 +26,7 @@ impl Sqlite {
         atomicity: Atomicity,
         effect: Effect,
         key: Option<WriteKey<T>>,
-        write: impl FnOnce(&WriteConnection<'_>) -> Result<std::result::Result<T, R>> + Send + 'static,
+        write: impl FnOnce(&WriteConnection<'_>) -> Result<Result<T, R>> + Send + 'static,
     ) -> Result<Outcome<T, R>> {
         // With a key, the write and its stored response are several statements.
         let atomicity = if key.is_some() { Atomicity::Savepoint } else { atomicity };
@@ -45,7 +45,7 @@ impl Sqlite {
 fn write_once<T, R>(
     conn: &WriteConnection<'_>,
     key: &WriteKey<T>,
-    write: impl FnOnce(&WriteConnection<'_>) -> Result<std::result::Result<T, R>>,
+    write: impl FnOnce(&WriteConnection<'_>) -> Result<Result<T, R>>,
 ) -> Result<Outcome<T, R>> {
     if let Some((fingerprint, response)) = find(conn, &key.request)? {
         let is_same = fingerprint == key.request.fingerprint;

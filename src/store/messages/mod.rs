@@ -6,7 +6,7 @@ mod query;
 mod sqlite;
 pub(super) mod sqlite_outbox;
 
-use super::export::{Exported, MessageSink};
+use super::export::{self, Exported, MessageSink};
 use super::row::{FromRow, Row};
 use super::statement::{Sql, both};
 use super::transaction::Transaction;
@@ -87,12 +87,6 @@ methods! {
 
     /// Deletes at most `limit` of the messages sent before `before`, oldest first. Returns the number deleted.
     async fn delete_sent_messages(before: Timestamp, limit: u32) -> Result<u64>;
-
-    /// Passes the messages of the query to `each`, and stops at the first error it returns. No transaction is open
-    /// during the calls.
-    async fn export_messages(query: &MessageQuery, each: MessageSink<'_>) -> Exported;
-
-    async fn count_messages(query: &MessageQuery) -> Result<u64>;
 }
 
 transactions! { Savepoint:
@@ -149,6 +143,19 @@ impl Store {
     pub async fn count_unsent_messages(&self, up_to: u32) -> Result<u64> {
         let counted: Option<(i64,)> = self.first(COUNT_UNSENT, &[&i64::from(up_to)]).await?;
         Ok(counted.map_or(0, |(count,)| count.unsigned_abs()))
+    }
+
+    /// Passes the messages of the query to `each`, and stops at the first error it returns. No transaction is open
+    /// during the calls.
+    pub async fn export_messages(&self, query: &MessageQuery, each: MessageSink<'_>) -> Exported {
+        let (reader, sql) = (self.page_reader().await?, query::select(query, matches!(self, Self::Sqlite(_))));
+        let page = async |(account, id): query::Key| reader.all(&sql, &[&account, &id]).await;
+        export::in_pages(query::page_size(query), query::first(query), page, query::key, each).await
+    }
+
+    pub async fn count_messages(&self, query: &MessageQuery) -> Result<u64> {
+        let counted: Vec<(i64,)> = self.all_long(query::count(query)).await?;
+        Ok(counted.iter().map(|(count,)| count.unsigned_abs()).sum())
     }
 
     /// Takes the ids of [`Self::retry_messages`], or `all`, separated by spaces. `None` if there are none.

@@ -71,10 +71,7 @@ impl Write for Message {
         self.text.as_str().len()
     }
 
-    async fn run(
-        prepared: &PreparedConnection,
-        messages: Vec<Self>,
-    ) -> std::result::Result<Vec<WriteResult<Self>>, Error> {
+    async fn run(prepared: &PreparedConnection, messages: Vec<Self>) -> Result<Vec<WriteResult<Self>>, Error> {
         let (accounts, ids, texts, times): (Vec<_>, Vec<_>, Vec<_>, Vec<_>) = messages
             .iter()
             .map(|message| {

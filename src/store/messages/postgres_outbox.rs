@@ -3,13 +3,9 @@
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
-use super::query;
-use crate::domain::{AccountId, MessageId, MessageQuery, Timestamp};
+use crate::domain::{AccountId, MessageId, Timestamp};
 use crate::store::Result;
-use crate::store::export::{self, Exported, MessageSink};
 use crate::store::postgres::database::Postgres;
-use crate::store::postgres::rows;
-use crate::store::postgres::rows::long_query;
 use postgres_group_commit::{Connection, within};
 
 /// The clock of the process that accepted a message may differ.
@@ -71,19 +67,5 @@ impl Postgres {
     pub async fn delete_sent_messages(&self, before: Timestamp, limit: u32) -> Result<u64> {
         let parameters: [&(dyn ToSql + Sync); 2] = [&before.as_milliseconds(), &i64::from(limit)];
         Ok(self.single.write(DELETE_SENT, &parameters).await?.len() as u64)
-    }
-
-    pub async fn export_messages(&self, query: &MessageQuery, each: MessageSink<'_>) -> Exported {
-        let connection = self.connect().await?;
-        let sql = query::select(query, "m.sent_at");
-        let page = async |(account, id): query::Key| {
-            let rows = long_query(&connection, &sql, &[&account, &Uuid::from_bytes(id)]).await?;
-            rows::all(&rows)
-        };
-        export::in_pages(query::page_size(query), query::first(query), page, query::key, each).await
-    }
-
-    pub async fn count_messages(&self, query: &MessageQuery) -> Result<u64> {
-        rows::count(rows::only(&self.count(query::count(query)).await?)?)
     }
 }

@@ -1,18 +1,18 @@
 //! The statements of a query on messages, which both databases read alike.
 
-use crate::domain::{MessageQuery, MessageRecord, MessageState};
+use crate::domain::{AccountId, MessageId, MessageQuery, MessageRecord, MessageState};
 use crate::store::export;
 
 /// Sort key of messages: account and id.
-pub type Key = (i64, [u8; 16]);
+pub type Key = (AccountId, MessageId);
 
 /// Returns a key that precedes every message of the query.
 pub fn first(query: &MessageQuery) -> Key {
-    (query.account.map_or(0, |account| account.0), [0; 16])
+    (query.account.unwrap_or(AccountId(0)), MessageId::MIN)
 }
 
 pub fn key(record: &MessageRecord) -> Key {
-    (record.message.account.0, *record.message.id.as_bytes())
+    (record.message.account, record.message.id)
 }
 
 /// Number of rows in a full page of [`select`]. Fewer rows mean that none follow.
@@ -23,8 +23,10 @@ pub fn page_size(query: &MessageQuery) -> usize {
 /// Selects the page after a key, whose parts are the parameters. Columns: id, account, text, time of acceptance, time of
 /// sending, and the account's address.
 ///
-/// `sent_at` is the expression that the condition on the state tests: `m.sent_at`, possibly hidden from the planner.
-pub fn select(query: &MessageQuery, sent_at: &str) -> String {
+/// In SQLite, a unary plus hides `sent_at` from the planner. Otherwise every page of queued messages would be looked up in
+/// `messages_by_sending`, which means reading and sorting the whole backlog. The newest are a single page.
+pub fn select(query: &MessageQuery, is_sqlite: bool) -> String {
+    let sent_at = if is_sqlite && query.newest.is_none() { "+m.sent_at" } else { "m.sent_at" };
     let columns = "m.id, m.account_id, m.message, m.created_at, m.sent_at, a.email";
     // With a row value, SQLite would not use the index for the id within one account.
     let after = match query.account {
@@ -54,5 +56,23 @@ fn of_state(query: &MessageQuery, sent_at: &str) -> String {
         None => String::new(),
         Some(MessageState::Waiting) => format!("AND {sent_at} IS NULL"),
         Some(MessageState::Sent) => format!("AND {sent_at} IS NOT NULL"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::sqlite::plan;
+
+    #[test]
+    fn export_pages_are_read_in_key_order_without_sorting() {
+        for state in [None, Some(MessageState::Waiting), Some(MessageState::Sent)] {
+            for account in [None, Some(AccountId(1))] {
+                let query = MessageQuery { account, state, newest: None };
+                let steps = plan(&select(&query, true)).join("\n");
+                assert!(steps.contains("USING PRIMARY KEY"), "{query:?}: {steps}");
+                assert!(!steps.contains("TEMP B-TREE"), "{query:?}: {steps}");
+            }
+        }
     }
 }

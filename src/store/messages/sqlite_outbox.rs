@@ -4,9 +4,7 @@ use std::fs::{File, TryLockError};
 
 use rusqlite::Row;
 
-use super::query;
-use crate::domain::{AccountId, MessageId, MessageQuery, Timestamp};
-use crate::store::export::{self, Exported, MessageSink};
+use crate::domain::{AccountId, MessageId, Timestamp};
 use crate::store::sqlite::{Atomicity, Effect, Sqlite, own_file, rows};
 use crate::store::{Result, StoreError};
 
@@ -69,42 +67,5 @@ impl Sqlite {
             Ok(keys.len() as u64)
         })
         .await
-    }
-
-    pub async fn export_messages(&self, query: &MessageQuery, each: MessageSink<'_>) -> Exported {
-        let sql = select(query);
-        let page = async |after: query::Key| self.read_once(|conn| rows::all(conn, &sql, after, rows::read));
-        let (size, first) = (query::page_size(query), query::first(query));
-        export::in_pages(size, first, page, query::key, each).await
-    }
-
-    pub async fn count_messages(&self, query: &MessageQuery) -> Result<u64> {
-        let count = query::count(query);
-        self.read_long(move |conn| rows::count(conn, &count, [])).await
-    }
-}
-
-fn select(query: &MessageQuery) -> String {
-    // The unary plus hides the column from the planner. Otherwise every page of queued messages would be looked up in
-    // `messages_by_sending`, which means reading and sorting the whole backlog. The newest are a single page.
-    query::select(query, if query.newest.is_some() { "m.sent_at" } else { "+m.sent_at" })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::domain::MessageState;
-    use crate::store::sqlite::plan;
-
-    #[test]
-    fn export_pages_are_read_in_key_order_without_sorting() {
-        for state in [None, Some(MessageState::Waiting), Some(MessageState::Sent)] {
-            for account in [None, Some(AccountId(1))] {
-                let query = MessageQuery { account, state, newest: None };
-                let steps = plan(&select(&query)).join("\n");
-                assert!(steps.contains("USING PRIMARY KEY"), "{query:?}: {steps}");
-                assert!(!steps.contains("TEMP B-TREE"), "{query:?}: {steps}");
-            }
-        }
     }
 }

@@ -161,10 +161,7 @@ impl Write for NewOrder {
 
     const STATEMENTS: &[&str] = &[PLACE];
 
-    async fn run(
-        prepared: &PreparedConnection,
-        orders: Vec<Self>,
-    ) -> std::result::Result<Vec<WriteResult<Self>>, Error> {
+    async fn run(prepared: &PreparedConnection, orders: Vec<Self>) -> Result<Vec<WriteResult<Self>>, Error> {
         // Of several orders for one animal, only the first is attempted.
         let mut first = HashMap::with_capacity(orders.len());
         orders.iter().enumerate().for_each(|(position, order)| _ = first.entry(order.pet_id).or_insert(position));
@@ -204,10 +201,7 @@ impl Write for OrderTransition {
 
     const STATEMENTS: &[&str] = &[TRANSITION, TRANSITION_BY_STAFF];
 
-    async fn run(
-        prepared: &PreparedConnection,
-        transitions: Vec<Self>,
-    ) -> std::result::Result<Vec<WriteResult<Self>>, Error> {
+    async fn run(prepared: &PreparedConnection, transitions: Vec<Self>) -> Result<Vec<WriteResult<Self>>, Error> {
         let mut results = Vec::with_capacity(transitions.len());
         for transition in &transitions {
             results.push(apply(prepared, transition).await?);
@@ -219,7 +213,7 @@ impl Write for OrderTransition {
 async fn apply(
     prepared: &PreparedConnection,
     request: &OrderTransition,
-) -> std::result::Result<WriteResult<OrderTransition>, Error> {
+) -> Result<WriteResult<OrderTransition>, Error> {
     let transition = request.transition;
     let (from, to) = transition.rule();
     let from: Vec<_> = from.iter().map(|status| status.code()).collect();

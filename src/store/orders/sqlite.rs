@@ -91,7 +91,7 @@ impl Sqlite {
 
 /// The constraint `orders_of_pet` decides: an ordered animal gets no second order, even if its own row says that it is
 /// available.
-fn place(conn: &WriteConnection<'_>, order: &NewOrder) -> Result<std::result::Result<Order, PlaceOrderError>> {
+fn place(conn: &WriteConnection<'_>, order: &NewOrder) -> Result<Result<Order, PlaceOrderError>> {
     let (placed, available) = (OrderStatus::Placed, PetStatus::Available);
     let reserved = conn.execute(
         "UPDATE pets SET status = ?3 WHERE id = ?1 AND status = ?4
@@ -114,7 +114,7 @@ fn place(conn: &WriteConnection<'_>, order: &NewOrder) -> Result<std::result::Re
     Ok(Ok(order.with_id(conn.last_insert_rowid())))
 }
 
-fn apply(conn: &WriteConnection<'_>, request: OrderTransition) -> Result<std::result::Result<Order, TransitionError>> {
+fn apply(conn: &WriteConnection<'_>, request: OrderTransition) -> Result<Result<Order, TransitionError>> {
     let OrderTransition { by, order: id, transition, now } = request;
     let customer = match by {
         OrderClerk::Customer(customer) => Some(customer.0),

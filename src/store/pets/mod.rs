@@ -1,8 +1,10 @@
 //! Animals.
 
-use super::export::{Exported, PetSink};
+use super::export::{self, Exported, PetSink};
+use super::row::{FromRow, Row};
+use super::statement::Sql;
 use super::{Outcome, PetSource, Result, Store, WriteKey};
-use crate::domain::{NewPet, Pet, PetQuery, StatusCounts};
+use crate::domain::{NewPet, Pet, PetQuery, PetStatus, StatusCounts};
 
 /// The columns beside `id`, the first. A query may have `$status` instead of the column.
 macro_rules! columns {
@@ -24,7 +26,27 @@ macro_rules! select {
 pub(super) mod postgres;
 pub(super) mod sqlite;
 
-pub(super) const LIST: &str = select!("WHERE id > $1 ORDER BY id LIMIT $2");
+const LIST: &str = select!("WHERE id > $1 ORDER BY id LIMIT $2");
+
+/// A count for each status.
+const COUNTS: Sql = Sql {
+    // Reads the three indexes instead of the table.
+    sqlite: "SELECT 0, count(*) FROM pets WHERE status = 0
+        UNION ALL SELECT 1, count(*) FROM pets WHERE status = 1
+        UNION ALL SELECT 2, count(*) FROM pets WHERE status = 2",
+    postgres: "SELECT status, count(*) FROM pets GROUP BY status",
+};
+
+/// Borrows the name from the row.
+fn from_row<R: Row>(row: &R) -> Result<Pet<'_>, R::Error> {
+    Ok(Pet { id: row.column(0)?, name: row.text(1)?.into(), category_id: row.column(2)?, status: row.column(3)? })
+}
+
+impl FromRow for Pet<'static> {
+    fn from_row<R: Row>(row: &R) -> Result<Self, R::Error> {
+        from_row(row).map(Pet::into_owned)
+    }
+}
 
 methods! {
     /// Adds an animal; durable once this returns.
@@ -37,16 +59,26 @@ methods! {
 
     /// Adds all animals of `source` in one transaction. Returns their number.
     async fn import_pets(source: PetSource) -> Result<u64>;
-
-    /// Passes every animal to `each`, in order of ids, and stops at the first error it returns. No transaction is open
-    /// during the calls, so `each` may receive animals that were added or changed since the start.
-    async fn export_pets(each: PetSink<'_>) -> Exported;
-
-    /// Reads a whole index, which takes 0.1 s for a million animals.
-    async fn count_pets_by_status() -> Result<StatusCounts>;
 }
 
 impl Store {
+    /// Passes every animal to `each`, in order of ids, and stops at the first error it returns. No transaction is open
+    /// during the calls, so `each` may receive animals that were added or changed since the start.
+    pub async fn export_pets(&self, each: PetSink<'_>) -> Exported {
+        let reader = self.page_reader().await?;
+        let page = async |after: i64| reader.all(LIST, &[&after, &(export::PETS as i64)]).await;
+        export::in_pages(export::PETS, i64::MIN, page, |pet: &Pet<'_>| pet.id, each).await
+    }
+
+    /// Reads a whole index, which takes 0.1 s for a million animals.
+    pub async fn count_pets_by_status(&self) -> Result<StatusCounts> {
+        let mut counts = StatusCounts::default();
+        for (status, count) in self.all_long::<(PetStatus, i64)>(COUNTS.of(self).into()).await? {
+            *counts.of(status) = count.unsigned_abs();
+        }
+        Ok(counts)
+    }
+
     pub async fn count_pets(&self) -> Result<u64> {
         Ok(self.count_pets_by_status().await?.total())
     }

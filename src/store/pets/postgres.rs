@@ -7,11 +7,10 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use tokio_postgres::{Client, Error, Row};
 
-use crate::domain::{NewPet, Pet, PetQuery, PetStatus, StatusCounts};
-use crate::store::export::{self, Exported, PetSink};
-use crate::store::pets::LIST;
+use crate::domain::{NewPet, Pet, PetQuery, PetStatus};
+use crate::store::pets::from_row;
 use crate::store::postgres::database::{PetId, Postgres};
-use crate::store::postgres::rows::{LONG, long_query, page};
+use crate::store::postgres::rows::{LONG, page};
 use crate::store::postgres::write::{Write, WriteResult};
 use crate::store::{Outcome, PetSource, Result, StoreError, WriteKey};
 use postgres_group_commit::{Pending, PreparedConnection, Read, Readers, within};
@@ -109,24 +108,6 @@ impl Postgres {
         connection.not_warned_since(warnings)?;
         Ok(added)
     }
-
-    pub async fn export_pets(&self, each: PetSink<'_>) -> Exported {
-        let connection = self.connect().await?;
-        let read = async |after: i64| {
-            let rows = long_query(&connection, LIST, &[&after, &(export::PETS as i64)]).await?;
-            Ok(rows.iter().map(|row| from_row(row).map(Pet::into_owned)).collect::<std::result::Result<_, _>>()?)
-        };
-        export::in_pages(export::PETS, i64::MIN, read, |pet: &Pet<'_>| pet.id, each).await
-    }
-
-    pub async fn count_pets_by_status(&self) -> Result<StatusCounts> {
-        let rows = self.count("SELECT status, count(*) FROM pets GROUP BY status".into()).await?;
-        let mut counts = StatusCounts::default();
-        for row in &rows {
-            *counts.of(row.try_get(0)?) = row.try_get::<_, i64>(1)?.unsigned_abs();
-        }
-        Ok(counts)
-    }
 }
 
 /// Begins a transaction, and creates and fills the table of [`INSERT_ADDED`] in it. Returns the number of animals.
@@ -135,8 +116,7 @@ pub async fn begin_added(client: &Client, source: PetSource) -> Result<u64> {
     let fill = within(LONG, client.prepare(FILL_ADDED)).await?;
     let (mut source, mut count) = (source.fuse(), 0);
     loop {
-        let chunk: Vec<_> =
-            source.by_ref().take(CHUNK).collect::<std::result::Result<_, _>>().map_err(StoreError::Refused)?;
+        let chunk: Vec<_> = source.by_ref().take(CHUNK).collect::<Result<_, _>>().map_err(StoreError::Refused)?;
         if chunk.is_empty() {
             return Ok(count);
         }
@@ -170,7 +150,7 @@ impl Write for NewPet {
         self.name.as_str().len()
     }
 
-    async fn run(prepared: &PreparedConnection, pets: Vec<Self>) -> std::result::Result<Vec<WriteResult<Self>>, Error> {
+    async fn run(prepared: &PreparedConnection, pets: Vec<Self>) -> Result<Vec<WriteResult<Self>>, Error> {
         let (names, categories, statuses) = arrays(&pets);
         let rows = prepared.query(INSERT, &[&names, &categories, &statuses]).await?;
         pets.into_iter().zip(&rows).map(|(pet, row)| Ok(Ok(pet.with_id(row.try_get(0)?)))).collect()
@@ -238,14 +218,4 @@ impl Read for PetId {
             _ = reply.send(found.as_ref().map(|found| found.get(&read.0).cloned()).map_err(Clone::clone));
         }
     }
-}
-
-/// Borrows the name from the row.
-fn from_row(row: &Row) -> std::result::Result<Pet<'_>, Error> {
-    Ok(Pet {
-        id: row.try_get(0)?,
-        name: row.try_get::<_, &str>(1)?.into(),
-        category_id: row.try_get(2)?,
-        status: row.try_get(3)?,
-    })
 }

@@ -2,9 +2,8 @@
 
 use rusqlite::{Connection, Row, Statement};
 
-use crate::domain::{NewPet, Pet, PetQuery, PetStatus, StatusCounts};
-use crate::store::export::{self, Exported, PetSink};
-use crate::store::pets::LIST;
+use crate::domain::{NewPet, Pet, PetQuery, PetStatus};
+use crate::store::pets::{LIST, from_row};
 use crate::store::sqlite::{Atomicity, Effect, Insert, NewRow, Sqlite, WriteConnection, rows};
 use crate::store::{Outcome, PetSource, Result, StoreError, WriteKey};
 
@@ -36,11 +35,6 @@ macro_rules! list_by_status {
 /// Ordered by the codes of the statuses.
 const LISTS_BY_STATUS: [[&str; 2]; PetStatus::ALL.len()] = [list_by_status!(0), list_by_status!(1), list_by_status!(2)];
 
-/// A count for each status. It reads the three indexes instead of the table.
-const COUNTS: &str = "SELECT 0, count(*) FROM pets WHERE status = 0
-    UNION ALL SELECT 1, count(*) FROM pets WHERE status = 1
-    UNION ALL SELECT 2, count(*) FROM pets WHERE status = 2";
-
 impl Sqlite {
     pub async fn create_pet(&self, pet: NewPet, key: Option<WriteKey<Pet<'static>>>) -> Result<Outcome<Pet<'static>>> {
         self.create(pet, key).await
@@ -64,26 +58,6 @@ impl Sqlite {
 
     pub async fn import_pets(&self, source: PetSource) -> Result<u64> {
         self.submit_long(Atomicity::Savepoint, move |conn| insert_all(conn, source)).await
-    }
-
-    pub async fn export_pets(&self, each: PetSink<'_>) -> Exported {
-        let page = async |after: i64| {
-            let params = (after, export::PETS as i64);
-            self.read_once(|conn| rows::all(conn, LIST, params, |row| Ok(from_row(row)?.into_owned())))
-        };
-        export::in_pages(export::PETS, i64::MIN, page, |pet: &Pet<'_>| pet.id, each).await
-    }
-
-    pub async fn count_pets_by_status(&self) -> Result<StatusCounts> {
-        self.read_long(|conn| {
-            let mut counts = StatusCounts::default();
-            rows::all(conn, COUNTS, [], |row| {
-                *counts.of(row.get(0)?) = row.get::<_, i64>(1)?.unsigned_abs();
-                Ok(())
-            })?;
-            Ok(counts)
-        })
-        .await
     }
 }
 
@@ -114,16 +88,12 @@ pub fn insert_all(conn: &WriteConnection<'_>, source: PetSource) -> Result<u64> 
 }
 
 pub fn find(conn: &Connection, id: i64) -> Result<Option<Pet<'static>>> {
-    rows::first(conn, FIND, [id], |row| Ok(from_row(row)?.into_owned()))
+    rows::first(conn, FIND, [id], rows::read)
 }
 
 pub fn set_status(conn: &WriteConnection<'_>, id: i64, status: PetStatus) -> Result<()> {
     conn.execute("UPDATE pets SET status = ?2 WHERE id = ?1", (id, status.code()))?;
     Ok(())
-}
-
-fn from_row<'row>(row: &'row Row<'_>) -> rusqlite::Result<Pet<'row>> {
-    Ok(Pet { id: row.get(0)?, name: row.get_ref(1)?.as_str()?.into(), category_id: row.get(2)?, status: row.get(3)? })
 }
 
 #[cfg(test)]

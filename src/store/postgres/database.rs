@@ -46,7 +46,7 @@ pub struct PetId(pub i64);
 impl Postgres {
     /// Executes a transaction on its own connection. If it ends before its commit, the connection is dropped and the
     /// transaction with it. One runs at a time: if a standby is lost, each would keep a connection of the server busy.
-    pub async fn transact<T>(&self, steps: impl AsyncFnOnce(&Client) -> std::result::Result<T, Error>) -> Result<T> {
+    pub async fn transact<T>(&self, steps: impl AsyncFnOnce(&Client) -> Result<T, Error>) -> Result<T> {
         let limit = self.cluster.timeout();
         let _one = timeout(limit, self.transactions.lock()).await.map_err(|_| timed_out(limit))?;
         Ok(self.cluster.transaction(steps).await?)

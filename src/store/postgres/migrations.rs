@@ -7,16 +7,12 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{Client, Error, Row, Transaction};
+use tokio_postgres::{Client, Error};
 
-use crate::domain::{Deployment, Email};
-use crate::store::migrations::{
-    self, ADDRESS_FORMS, Applied, INSERT_RECORD, Migration, MigrationStatus, POSTGRES as MIGRATIONS,
-};
-use crate::store::{Result, StoreError, deployment};
-
-const READ_HISTORY: &str = "SELECT version, name, (SELECT value FROM meta WHERE key = 'V' || version)
-    FROM schema_history ORDER BY version";
+use crate::domain::Deployment;
+use crate::store::migrations::{self, Applied, HISTORY, Migration, MigrationStatus, POSTGRES as MIGRATIONS};
+use crate::store::transaction::Transaction as _;
+use crate::store::{Result, StoreError};
 
 /// Advisory lock held while a database is migrated: the bytes of "petstore".
 const LOCK: i64 = i64::from_be_bytes(*b"petstore");
@@ -90,31 +86,10 @@ async fn apply(client: &mut Client, known: &[Migration], new: Option<Deployment>
     for migration in migrations::missing(known, &history(client).await?)? {
         let step = async {
             let transaction = client.transaction().await?;
-            transaction.batch_execute(migration.sql).await?;
-            if migration.version == ADDRESS_FORMS {
-                fold_addresses(&transaction).await?;
-            }
-            let record = "INSERT INTO schema_history (version, name) VALUES ($1, $2)";
-            transaction.execute(record, &[&migration.version, &migration.name]).await?;
-            let (key, value) = migration.record();
-            transaction.execute(INSERT_RECORD, &[&key, &value]).await?;
-            if let (1, Some(new)) = (migration.version, new) {
-                transaction.execute(deployment::INSERT, &[&new.as_str()]).await?;
-            }
+            migrations::apply(transaction.client(), migration, new).await?;
             transaction.commit().await
         };
         step.await.map_err(|error| failed(migration, error))?;
-    }
-    Ok(())
-}
-
-async fn fold_addresses(transaction: &Transaction<'_>) -> std::result::Result<(), Error> {
-    let addresses = "SELECT id, email FROM accounts WHERE octet_length(email) > char_length(email) ORDER BY id";
-    let fold = "UPDATE accounts SET email_folded = $2 WHERE id = $1
-        AND NOT EXISTS (SELECT FROM accounts WHERE email_folded = $2)";
-    for row in transaction.query(addresses, &[]).await? {
-        let (id, email): (i64, Email) = (row.try_get(0)?, row.try_get(1)?);
-        transaction.execute(fold, &[&id, &email.folded()]).await?;
     }
     Ok(())
 }
@@ -123,8 +98,7 @@ async fn history(client: &Client) -> Result<Vec<Applied>> {
     if !client.query_one("SELECT to_regclass('schema_history') IS NOT NULL", &[]).await?.try_get(0)? {
         return Ok(Vec::new());
     }
-    let applied = |row: &Row| Ok(Applied { version: row.try_get(0)?, name: row.try_get(1)?, record: row.try_get(2)? });
-    client.query(READ_HISTORY, &[]).await?.iter().map(applied).collect()
+    Ok(client.all(HISTORY, &[]).await?)
 }
 
 pub async fn status(client: &Client) -> Result<Vec<MigrationStatus>> {

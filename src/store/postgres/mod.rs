@@ -40,7 +40,7 @@ use crate::store;
 const CHECK_TIMEOUT: Duration = Duration::from_millis(800);
 
 /// Parses the value of a setting.
-pub fn parse_url(text: &str) -> std::result::Result<DatabaseUrl, Invalid> {
+pub fn parse_url(text: &str) -> Result<DatabaseUrl, Invalid> {
     DatabaseUrl::parse(text).map_err(|why| Invalid(why.to_string()))
 }
 
@@ -130,14 +130,6 @@ impl Postgres {
             open::check_rights(&connection.client).await?;
         }
         open::stored_deployment(&connection.client, None).await.map(Some)
-    }
-
-    pub const fn deployment(&self) -> Deployment {
-        self.deployment
-    }
-
-    pub fn id(&self) -> &str {
-        &self.id
     }
 
     /// The server's version without the packager's suffix, such as "17.2".

@@ -6,8 +6,8 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use crate::domain::PageLimit;
+use crate::store::Result;
 use crate::store::row::FromRow;
-use crate::store::{Result, StoreError};
 use postgres_group_commit::{Connection, within};
 
 /// Maximum time for a long query, such as a page of an export or a count of a hundred million animals.
@@ -32,15 +32,5 @@ pub fn first<T: FromRow>(rows: &[Row]) -> Result<Option<T>> {
 }
 
 pub fn all<T: FromRow>(rows: &[Row]) -> Result<Vec<T>> {
-    Ok(rows.iter().map(T::from_row).collect::<std::result::Result<_, _>>()?)
-}
-
-/// Returns the only row of a query that always has one.
-pub fn only(rows: &[Row]) -> Result<&Row> {
-    rows.first().ok_or_else(|| StoreError::Failed("a query for one row returned none".into()))
-}
-
-/// Reads the first column, a number that is not negative, such as a count.
-pub fn count(row: &Row) -> Result<u64> {
-    Ok(row.try_get::<_, i64>(0)?.unsigned_abs())
+    Ok(rows.iter().map(T::from_row).collect::<Result<_, _>>()?)
 }

@@ -18,11 +18,11 @@ pub struct Contents {
     pub responses: u64,
 }
 
-pub(super) const COUNT: &str = "SELECT (SELECT count(*) FROM pets), (SELECT count(*) FROM orders),
+const COUNT: &str = "SELECT (SELECT count(*) FROM pets), (SELECT count(*) FROM orders),
     (SELECT count(*) FROM messages), (SELECT count(*) FROM idempotency_records)";
 
 impl FromRow for Contents {
-    fn from_row<R: Row>(row: &R) -> std::result::Result<Self, R::Error> {
+    fn from_row<R: Row>(row: &R) -> Result<Self, R::Error> {
         let count = |column| row.column::<i64>(column).map(i64::unsigned_abs);
         Ok(Self { animals: count(0)?, orders: count(1)?, messages: count(2)?, responses: count(3)? })
     }
@@ -45,7 +45,10 @@ impl Store {
     /// Counts what [`Self::reset`] would delete. Fails if it would be refused.
     pub async fn before_reset(&self) -> Result<Contents> {
         self.refuse_production()?;
-        dispatch!(self, db => db.before_reset().await)
+        if let Self::Postgres(db) = self {
+            db.require_owner().await?;
+        }
+        Ok(self.all_long(COUNT.into()).await?.pop().expect("counts are a row"))
     }
 
     /// Deletes all orders, messages and stored responses, and replaces the animals by those of `animals`, in one

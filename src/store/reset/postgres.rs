@@ -9,9 +9,6 @@ use tokio_postgres::{Client, Error};
 use crate::domain::{Action, Actor};
 use crate::store::pets::postgres::{self as pets, INSERT_ADDED};
 use crate::store::postgres::database::Postgres;
-use crate::store::postgres::rows;
-use crate::store::reset::{COUNT, Contents};
-use crate::store::row::FromRow;
 use crate::store::transaction::Transaction;
 use crate::store::{PetSource, Result, StoreError};
 
@@ -47,25 +44,19 @@ pub const OTHER_OWNER: &str = "SELECT pg_get_userbyid(relowner)::text, current_u
         AND NOT pg_has_role(relowner, 'USAGE') LIMIT 1";
 
 impl Postgres {
-    pub async fn before_reset(&self) -> Result<Contents> {
-        self.require_owner().await?;
-        let rows = self.count(COUNT.into()).await?;
-        Ok(Contents::from_row(rows::only(&rows)?)?)
-    }
-
     /// If it fails, the connection is dropped and the transaction with it.
     pub async fn reset(&self, animals: PetSource, actor: Actor, is_interrupted: fn() -> bool) -> Result<u64> {
         self.require_owner().await?;
         let connection = self.connect().await?;
         let (client, warnings) = (&connection.client, connection.warnings());
         let added = pets::begin_added(client, animals).await?;
-        client.record(&actor, Action::ResetStore, self.deployment().as_str()).await?;
+        client.record(&actor, Action::ResetStore, self.deployment.as_str()).await?;
         replace_and_commit(client, is_interrupted).await?;
         connection.not_warned_since(warnings)?;
         Ok(added)
     }
 
-    async fn require_owner(&self) -> Result<()> {
+    pub async fn require_owner(&self) -> Result<()> {
         let rows = self.readers.query(OTHER_OWNER, &[]).await?;
         let Some(row) = rows.first() else { return Ok(()) };
         let (owner, role): (&str, &str) = (row.try_get(0)?, row.try_get(1)?);

@@ -4,8 +4,7 @@ use rusqlite::config::DbConfig;
 
 use crate::domain::{Action, Actor};
 use crate::store::pets;
-use crate::store::reset::{COUNT, Contents};
-use crate::store::sqlite::{Atomicity, Sqlite, WriteConnection, rows};
+use crate::store::sqlite::{Atomicity, Sqlite, WriteConnection};
 use crate::store::transaction::{Transaction, at_once};
 use crate::store::{PetSource, Result};
 
@@ -17,14 +16,10 @@ const COUNT_RESET: &str =
     "INSERT INTO meta (key, value) VALUES ('resets', 1) ON CONFLICT DO UPDATE SET value = value + 1";
 
 impl Sqlite {
-    pub async fn before_reset(&self) -> Result<Contents> {
-        self.read_long(|conn| Ok(conn.query_row(COUNT, [], rows::read)?)).await
-    }
-
     /// A new id is the greatest one plus one, so ids of empty tables start at 1. `animals` fail only in a command, which
     /// makes no other writes.
     pub async fn reset(&self, animals: PetSource, actor: Actor) -> Result<u64> {
-        let subject = self.deployment().as_str();
+        let subject = self.deployment.as_str();
         self.submit_long(Atomicity::Batch, move |conn| {
             without_foreign_keys(conn, |conn| Ok(conn.execute_batch(DELETE_ALL)?))?;
             conn.execute(COUNT_RESET, [])?;

@@ -3,14 +3,11 @@
 use rusqlite::Connection;
 
 use super::rows;
-use crate::domain::{Deployment, Email};
+use crate::domain::Deployment;
 use crate::store::messages;
-use crate::store::migrations::{
-    self, ADDRESS_FORMS, Applied, INSERT_RECORD, Migration, MigrationStatus, SQLITE as MIGRATIONS,
-};
-use crate::store::{Result, StoreError, deployment};
-
-const READ_HISTORY: &str = "SELECT version, name FROM schema_history ORDER BY version";
+use crate::store::migrations::{self, Applied, HISTORY, Migration, MigrationStatus, SQLITE as MIGRATIONS};
+use crate::store::transaction::at_once;
+use crate::store::{Result, StoreError};
 
 /// Applies the migrations that the database lacks. Rejects a database that [`refuse_other`] rejects, or whose history
 /// diverges from this program's, without a change. `new` is the deployment of a new database.
@@ -23,39 +20,18 @@ pub fn run(conn: &mut Connection, new: Option<Deployment>) -> Result<()> {
 fn apply(conn: &mut Connection, known: &[Migration], new: Option<Deployment>) -> Result<()> {
     for migration in migrations::missing(known, &history(conn)?)? {
         let transaction = conn.transaction()?;
-        let apply = || {
-            transaction.execute_batch(migration.sql)?;
-            if migration.version == ADDRESS_FORMS {
-                fold_addresses(&transaction)?;
-            }
-            let record = "INSERT INTO schema_history (version, name) VALUES (?1, ?2)";
-            transaction.execute(record, (migration.version, migration.name))?;
-            transaction.execute(INSERT_RECORD, migration.record())?;
-            if let (1, Some(new)) = (migration.version, new) {
-                transaction.execute(deployment::INSERT, [new.as_str()])?;
-            }
-            Ok(())
-        };
-        apply().map_err(|error: rusqlite::Error| StoreError::Failed(format!("migration {migration}: {error}")))?;
+        at_once(migrations::apply(&*transaction, migration, new))
+            .map_err(|error| StoreError::Failed(format!("migration {migration}: {error}")))?;
         transaction.commit()?;
     }
     Ok(())
-}
-
-fn fold_addresses(conn: &Connection) -> rusqlite::Result<()> {
-    let mut statement =
-        conn.prepare("SELECT id, email FROM accounts WHERE length(CAST(email AS BLOB)) > length(email)")?;
-    let addresses: Vec<(i64, Email)> =
-        statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<rusqlite::Result<_>>()?;
-    let fold = "UPDATE OR IGNORE accounts SET email_folded = ?2 WHERE id = ?1";
-    addresses.iter().try_for_each(|(id, email)| conn.execute(fold, (id, email.folded())).map(|_| ()))
 }
 
 fn history(conn: &Connection) -> Result<Vec<Applied>> {
     if !has_history(conn)? {
         return Ok(Vec::new());
     }
-    rows::all(conn, READ_HISTORY, [], |row| Ok(Applied { version: row.get(0)?, name: row.get(1)?, record: None }))
+    rows::all(conn, HISTORY.sqlite, [], rows::read)
 }
 
 /// Rejects a database that lacks a migration, or has one that this program does not know.

@@ -8,6 +8,7 @@ mod options;
 pub(super) mod rows;
 mod schema;
 
+use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -44,14 +45,23 @@ fn has_traces(data_dir: &Path) -> bool {
         || data_dir.join(KEY_FILE).exists()
 }
 
+/// petstore's database. It dereferences to the [`Database`], for reads and the rest that does not know petstore.
 #[derive(Debug)]
 pub struct Sqlite {
     db: Database,
     observer: Arc<Observer>,
-    deployment: Deployment,
-    id: String,
-    durable: bool,
-    backups: BackupStatus,
+    pub deployment: Deployment,
+    pub id: String,
+    pub durable: bool,
+    pub backups: BackupStatus,
+}
+
+impl Deref for Sqlite {
+    type Target = Database;
+
+    fn deref(&self) -> &Database {
+        &self.db
+    }
 }
 
 impl Sqlite {
@@ -88,42 +98,13 @@ impl Sqlite {
         }
     }
 
-    pub const fn deployment(&self) -> Deployment {
-        self.deployment
-    }
-
-    pub fn id(&self) -> &str {
-        &self.id
-    }
-
-    pub const fn is_durable(&self) -> bool {
-        self.durable
-    }
-
     pub fn data_dir(&self) -> &Path {
         self.db.folder().dir()
-    }
-
-    pub const fn backups(&self) -> &BackupStatus {
-        &self.backups
     }
 
     /// Runs a short read on the calling thread, which may serve requests.
     pub fn read<T>(&self, read: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
         self.db.read(read)
-    }
-
-    /// Runs a read like [`Self::read`], and ends its transaction. For callers that may stall before the next read.
-    pub fn read_once<T>(&self, read: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
-        self.db.read_once(read)
-    }
-
-    /// Runs a read that may take long on a thread for blocking work.
-    pub(in crate::store) async fn read_long<T: Send + 'static>(
-        &self,
-        read: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
-    ) -> Result<T> {
-        self.db.read_long(read).await
     }
 
     /// Runs a write in a batch with other writes; durable once this returns. See [`Database::submit`].
@@ -136,11 +117,6 @@ impl Sqlite {
         Ok(self.db.submit(atomicity, effect, |conn| Ok(write(conn)?)).await?)
     }
 
-    /// Adds a row. Rows that are queued together share a statement.
-    pub(in crate::store) async fn add_row<R: NewRow>(&self, row: R) -> Result<R::Added> {
-        Ok(self.db.add_row(row).await?)
-    }
-
     /// Runs a write like [`Self::submit`], but without a limit of time. For commands and for writes of many rows.
     pub async fn submit_long<T: Send + 'static>(
         &self,
@@ -148,14 +124,6 @@ impl Sqlite {
         write: impl FnOnce(&WriteConnection<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         Ok(self.db.submit_long(atomicity, |conn| Ok(write(conn)?)).await?)
-    }
-
-    pub fn version(&self) -> Option<Version> {
-        self.db.version()
-    }
-
-    pub fn epoch(&self, version: &Version) -> Option<Epoch> {
-        self.db.epoch(version)
     }
 
     pub fn check(&self) -> Result<()> {
@@ -174,14 +142,6 @@ impl Sqlite {
         let writers = self.db.queued().map(|queued| ("all", writer, queued as i64));
         let reads = self.db.reads() as i64;
         Meters { writers: writers.into_iter().collect(), readers, reads, connections: Vec::new(), standbys: [0; 2] }
-    }
-
-    pub async fn failed(&self) -> String {
-        self.db.failed().await
-    }
-
-    pub async fn close(&self) {
-        self.db.close().await;
     }
 }
 

@@ -48,8 +48,3 @@ pub fn page(
     }
     Ok(rows.next()?.is_some())
 }
-
-/// Runs a query for a single number that is not negative, such as a count.
-pub fn count(conn: &Connection, sql: &str, params: impl Params) -> Result<u64> {
-    Ok(conn.prepare_cached(sql)?.query_row(params, |row| row.get::<_, i64>(0))?.unsigned_abs())
-}
