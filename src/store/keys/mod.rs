@@ -2,10 +2,10 @@
 //! it earlier.
 
 mod postgres;
-mod sqlite;
 
 pub(super) use postgres::FIND as FIND_IN_POSTGRES;
 
+use super::sqlite::rows;
 use super::statement::{Parameters, Sql, both};
 use super::transaction::Transaction;
 use super::{Result, Store, StoreError, audit, page_of};
@@ -58,6 +58,12 @@ const LIST_OF_DESCENDING: Sql = Sql {
 
 const FIND_OF: Sql = both(select!("WHERE k.account_id = $1 AND k.id = $2"));
 
+/// Deleting an account revokes its keys. They are not found. Those of a suspended account count as revoked.
+const FIND: &str =
+    "SELECT k.id, k.account_id, k.revoked_at IS NOT NULL OR a.suspended_at IS NOT NULL, k.expires_at, k.last_used_at,
+        a.role, k.read_only, k.prefer
+    FROM api_keys k JOIN accounts a ON a.id = k.account_id WHERE k.hash = ?1 AND a.deleted_at IS NULL";
+
 /// The parameter is a list of ids with their times in JSON.
 const TOUCH: Sql = Sql {
     sqlite: "UPDATE api_keys SET last_used_at = used.value ->> 1 FROM json_each($1) AS used
@@ -82,13 +88,16 @@ const NOTE_CHANGE: Sql = Sql {
 /// Statements that each connection of PostgreSQL for reads or single writes prepares.
 pub const STATEMENTS: &[Sql] = &[LIST, LIST_OF, LIST_OF_DESCENDING, FIND_OF, VERSION, TOUCH];
 
-methods! {
+impl Store {
     /// Returns what the key with this hash grants. `None` if it is unknown or its account is deleted. The caller checks
     /// whether it is revoked or has expired.
-    async fn find_key(hash: &KeyHash) -> Result<Option<KeyGrant>>;
-}
+    pub async fn find_key(&self, hash: &KeyHash) -> Result<Option<KeyGrant>> {
+        match self {
+            Self::Sqlite(db) => db.read(|conn| rows::first(conn, FIND, [hash.0], rows::read)),
+            Self::Postgres(db) => Ok(Box::pin(db.keys.read(*hash)).await?),
+        }
+    }
 
-impl Store {
     /// Fails with [`StoreError::Refused`] if the account was deleted.
     pub async fn create_key(&self, key: NewKey, actor: Actor) -> Result<KeyId> {
         let created = self.create_key_of_account(key, actor).await?;

@@ -4,8 +4,6 @@ use std::collections::HashMap;
 
 use crate::domain::KeyHash;
 use crate::domain::api_key::KeyGrant;
-use crate::store::Result;
-use crate::store::postgres::database::Postgres;
 use crate::store::row::FromRow;
 use postgres_group_commit::{Pending, Read, Readers};
 
@@ -16,12 +14,6 @@ pub const FIND: &str = "SELECT id, account_id,
         expires_at, last_used_at, (SELECT role FROM accounts WHERE accounts.id = account_id), read_only = 1, prefer, hash
     FROM api_keys WHERE hash = ANY ($1::bytea[]) AND CASE WHEN revoked_at IS NULL THEN true
         ELSE EXISTS (SELECT FROM accounts a WHERE a.id = account_id AND a.deleted_at IS NULL) END";
-
-impl Postgres {
-    pub async fn find_key(&self, hash: &KeyHash) -> Result<Option<KeyGrant>> {
-        Ok(self.keys.read(*hash).await?)
-    }
-}
 
 /// Looks up a batch of keys in one statement, so a flood of unknown keys becomes a few large statements.
 impl Read for KeyHash {

@@ -1,13 +1,14 @@
 //! Messages and the outbox.
 
 pub(super) mod postgres;
-pub(super) mod postgres_outbox;
+pub(super) mod postgres_lease;
 mod query;
 mod sqlite;
-pub(super) mod sqlite_outbox;
+pub(super) mod sqlite_lease;
 
 use super::export::{self, Exported, MessageSink};
 use super::row::{FromRow, Row};
+use super::sqlite::{Atomicity, Effect, WriteConnection, rows};
 use super::statement::{Sql, both};
 use super::transaction::Transaction;
 use super::{Outcome, RelayLease, Result, Store, WriteKey};
@@ -36,8 +37,21 @@ const TAKE_RETRIES: Sql = both("DELETE FROM meta WHERE key = 'retries' RETURNING
 /// Locks a message, so that the relay does not mark it as sent meanwhile.
 const FIND_WAITING: Sql = locking!("SELECT id FROM messages WHERE sent_at IS NULL AND id = $1", "FOR UPDATE");
 
+const LIST_OF: Sql = Sql { sqlite: sqlite::LIST_OF, postgres: postgres::LIST_OF };
+
+const LIST_OF_DESCENDING: Sql = Sql { sqlite: sqlite::LIST_OF_DESCENDING, postgres: postgres::LIST_OF_DESCENDING };
+
+const DELETE_SENT: Sql = Sql {
+    // Only finds the messages.
+    sqlite: "SELECT account_id, id FROM messages WHERE sent_at < ?1 ORDER BY sent_at LIMIT ?2",
+    // Joined by `ctid`, which is stable while the rows are locked. Joined by key, a generic plan would read the whole table.
+    postgres: "DELETE FROM messages WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM messages WHERE sent_at < $1 ORDER BY sent_at LIMIT $2 FOR UPDATE SKIP LOCKED)) RETURNING id",
+};
+
 /// Statements that each connection of PostgreSQL for reads or single writes prepares.
-pub const STATEMENTS: &[Sql] = &[UNSENT, COUNT_UNSENT, FIND_RETRIES, TAKE_RETRIES];
+pub const STATEMENTS: &[Sql] =
+    &[LIST_OF, LIST_OF_DESCENDING, UNSENT, COUNT_UNSENT, FIND_RETRIES, TAKE_RETRIES, DELETE_SENT];
 
 /// Reads a page of messages, at most [`PAGE_BYTES`] and one message. Returns whether more rows follow.
 pub(super) fn page<E>(
@@ -68,25 +82,6 @@ impl FromRow for MessageRecord {
     fn from_row<R: Row>(row: &R) -> Result<Self, R::Error> {
         Ok(Self { message: Message::from_row(row)?, sent_at: row.column(4)?, account: row.column(5)? })
     }
-}
-
-methods! {
-    /// Queues a message; durable once this returns.
-    async fn create_message(message: Message, key: Option<WriteKey<Message>>) -> Result<Outcome<Message>>;
-
-    /// Returns at most `limit` of an account's messages that follow `after` in the direction of their ids, and whether more
-    /// follow. Each message has the time at which it was acknowledged, or `None` while it is queued.
-    ///
-    /// An id begins with the time at which a process received the message. Messages sent at the same time may become visible
-    /// in another order. The difference is at most the duration of a write plus the difference of the processes' clocks.
-    async fn list_messages_of(account: AccountId, direction: Direction, after: Option<MessageId>, limit: PageLimit)
-        -> Result<(Vec<TrackedMessage>, bool)>;
-
-    /// Records that the web server has acknowledged these messages.
-    async fn mark_messages_sent(messages: Vec<(AccountId, MessageId)>, now: Timestamp) -> Result<()>;
-
-    /// Deletes at most `limit` of the messages sent before `before`, oldest first. Returns the number deleted.
-    async fn delete_sent_messages(before: Timestamp, limit: u32) -> Result<u64>;
 }
 
 transactions! { Savepoint:
@@ -133,6 +128,77 @@ async fn are_waiting<T: Transaction>(tx: &T, ids: &[MessageId]) -> Result<bool, 
 }
 
 impl Store {
+    /// Queues a message; durable once this returns.
+    pub async fn create_message(&self, message: Message, key: Option<WriteKey<Message>>) -> Result<Outcome<Message>> {
+        match self {
+            Self::Sqlite(db) => db.create(message, key).await,
+            Self::Postgres(db) => Box::pin(db.messages.submit(message, key)).await,
+        }
+    }
+
+    /// Returns at most `limit` of an account's messages that follow `after` in the direction of their ids, and whether more
+    /// follow. Each message has the time at which it was acknowledged, or `None` while it is queued.
+    ///
+    /// An id begins with the time at which a process received the message. Messages sent at the same time may become visible
+    /// in another order. The difference is at most the duration of a write plus the difference of the processes' clocks.
+    pub async fn list_messages_of(
+        &self,
+        account: AccountId,
+        direction: Direction,
+        after: Option<MessageId>,
+        limit: PageLimit,
+    ) -> Result<(Vec<TrackedMessage>, bool)> {
+        let after = after.unwrap_or(direction.choose(MessageId::MIN, MessageId::MAX));
+        let (sql, one_more) = (direction.choose(LIST_OF, LIST_OF_DESCENDING).of(self), limit.get() + 1);
+        match self {
+            Self::Sqlite(db) => db.read(|conn| {
+                let params = (account.0, after.as_bytes(), one_more);
+                Ok(page(conn.prepare_cached(sql)?.query_map(params, rows::read)?, limit)?)
+            }),
+            Self::Postgres(db) => {
+                let rows = Box::pin(db.readers.query(sql, &[&account, &after, &one_more])).await?;
+                Ok(page(rows.iter().map(TrackedMessage::from_row), limit)?)
+            }
+        }
+    }
+
+    /// Records that the web server has acknowledged these messages. The clock of the process that accepted a message may
+    /// differ.
+    pub async fn mark_messages_sent(&self, messages: Vec<(AccountId, MessageId)>, now: Timestamp) -> Result<()> {
+        match self {
+            Self::Sqlite(db) => {
+                let mark = "UPDATE messages SET sent_at = max(?1, created_at) WHERE account_id = ?2 AND id = ?3";
+                let write = move |conn: &WriteConnection<'_>| {
+                    for (account, id) in &messages {
+                        conn.execute(mark, (now.as_milliseconds(), account.0, id.as_bytes()))?;
+                    }
+                    Ok(())
+                };
+                db.submit(Atomicity::Batch, Effect::Unlisted, write).await
+            }
+            Self::Postgres(db) => {
+                let (accounts, ids): (Vec<_>, Vec<_>) = messages.into_iter().unzip();
+                Box::pin(db.single.write(postgres::MARK_SENT, &[&accounts, &ids, &now])).await?;
+                Ok(())
+            }
+        }
+    }
+
+    /// Deletes at most `limit` of the messages sent before `before`, oldest first. Returns the number deleted.
+    pub async fn delete_sent_messages(&self, before: Timestamp, limit: u32) -> Result<u64> {
+        let Self::Sqlite(db) = self else { return self.delete(DELETE_SENT, before, limit).await };
+        db.submit(Atomicity::Batch, Effect::Unlisted, move |conn| {
+            // One by one: for a pair `IN` a subquery, SQLite would read all messages of an account.
+            let keys: Vec<(i64, MessageId)> =
+                rows::all(conn, DELETE_SENT.sqlite, (before.as_milliseconds(), limit), rows::read)?;
+            for (account, id) in &keys {
+                conn.execute("DELETE FROM messages WHERE account_id = ?1 AND id = ?2", (account, id))?;
+            }
+            Ok(keys.len() as u64)
+        })
+        .await
+    }
+
     /// Returns at most `limit` messages after `after` that are not acknowledged, in order of their accounts and ids.
     /// Requires the relay lease.
     pub async fn unsent_messages(&self, after: (AccountId, MessageId), limit: u32) -> Result<Vec<Message>> {

@@ -1,22 +1,19 @@
-//! Messages.
+//! Statements of PostgreSQL, and the batch of new messages.
 
 use std::convert::Infallible;
 
 use tokio_postgres::Error;
-use uuid::Uuid;
 
-use crate::domain::{AccountId, Direction, Message, MessageId, PageLimit, TrackedMessage};
-use crate::store::postgres::database::Postgres;
+use crate::domain::Message;
+use crate::store::Result;
 use crate::store::postgres::write::{Write, WriteResult};
-use crate::store::row::FromRow;
-use crate::store::{Outcome, Result, WriteKey, messages};
 use postgres_group_commit::PreparedConnection;
 
 const INSERT: &str = "INSERT INTO messages (account_id, id, message, created_at)
     SELECT account_id, id, message, created_at FROM unnest($1::bigint[], $2::uuid[], $3::text[], $4::bigint[])
         AS given (account_id, id, message, created_at)";
 
-/// A query for [`TrackedMessage`]s. Ends with the first row after 256 KiB of texts, which says that more follow. The server
+/// A query for [`TrackedMessage`](crate::domain::TrackedMessage)s. Ends with the first row after 256 KiB of texts, which says that more follow. The server
 /// knows the sizes of texts without reading them.
 macro_rules! select {
     ($condition:literal, $order:literal) => {
@@ -35,31 +32,14 @@ macro_rules! select {
     };
 }
 
-const LIST_OF: &str = select!("id > $2", "id");
+pub const LIST_OF: &str = select!("id > $2", "id");
 
-const LIST_OF_DESCENDING: &str = select!("id < $2", "id DESC");
+pub const LIST_OF_DESCENDING: &str = select!("id < $2", "id DESC");
 
-/// Statements prepared on each connection for reads or single writes.
-pub const STATEMENTS: &[&str] = &[LIST_OF, LIST_OF_DESCENDING];
-
-impl Postgres {
-    pub async fn create_message(&self, message: Message, key: Option<WriteKey<Message>>) -> Result<Outcome<Message>> {
-        self.messages.submit(message, key).await
-    }
-
-    pub async fn list_messages_of(
-        &self,
-        account: AccountId,
-        direction: Direction,
-        after: Option<MessageId>,
-        limit: PageLimit,
-    ) -> Result<(Vec<TrackedMessage>, bool)> {
-        let (sql, start) = direction.choose((LIST_OF, Uuid::nil()), (LIST_OF_DESCENDING, Uuid::max()));
-        let after = after.map_or(start, |id| Uuid::from_bytes(*id.as_bytes()));
-        let rows = self.readers.query(sql, &[&account.0, &after, &(limit.get() + 1)]).await?;
-        Ok(messages::page(rows.iter().map(TrackedMessage::from_row), limit)?)
-    }
-}
+/// The clock of the process that accepted a message may differ.
+pub const MARK_SENT: &str = "UPDATE messages SET sent_at = greatest($3, created_at)
+    FROM unnest($1::bigint[], $2::uuid[]) AS sent (account_id, id)
+    WHERE messages.account_id = sent.account_id AND messages.id = sent.id";
 
 impl Write for Message {
     type Output = Self;
@@ -74,10 +54,7 @@ impl Write for Message {
     async fn run(prepared: &PreparedConnection, messages: Vec<Self>) -> Result<Vec<WriteResult<Self>>, Error> {
         let (accounts, ids, texts, times): (Vec<_>, Vec<_>, Vec<_>, Vec<_>) = messages
             .iter()
-            .map(|message| {
-                let id = Uuid::from_bytes(*message.id.as_bytes());
-                (message.account.0, id, message.text.as_str(), message.created_at.as_milliseconds())
-            })
+            .map(|message| (message.account, message.id, message.text.as_str(), message.created_at))
             .collect();
         prepared.query(INSERT, &[&accounts, &ids, &texts, &times]).await?;
         Ok(messages.into_iter().map(Ok).collect())

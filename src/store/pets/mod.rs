@@ -1,7 +1,10 @@
 //! Animals.
 
 use super::export::{self, Exported, PetSink};
+use super::postgres::database::PetId;
+use super::postgres::rows as postgres_rows;
 use super::row::{FromRow, Row};
+use super::sqlite::{Atomicity, rows};
 use super::statement::Sql;
 use super::{Outcome, PetSource, Result, Store, WriteKey};
 use crate::domain::{NewPet, Pet, PetQuery, PetStatus, StatusCounts};
@@ -48,20 +51,46 @@ impl FromRow for Pet<'static> {
     }
 }
 
-methods! {
+impl Store {
     /// Adds an animal; durable once this returns.
-    async fn create_pet(pet: NewPet, key: Option<WriteKey<Pet<'static>>>) -> Result<Outcome<Pet<'static>>>;
+    pub async fn create_pet(&self, pet: NewPet, key: Option<WriteKey<Pet<'static>>>) -> Result<Outcome<Pet<'static>>> {
+        match self {
+            Self::Sqlite(db) => db.create(pet, key).await,
+            Self::Postgres(db) => Box::pin(db.pets.submit(pet, key)).await,
+        }
+    }
 
     /// Passes a page of animals to `each`, in the direction of the query. Returns whether more follow.
-    async fn list_pets(query: &PetQuery, each: &mut (dyn FnMut(Pet<'_>) + Send)) -> Result<bool>;
+    pub async fn list_pets(&self, query: &PetQuery, each: &mut (dyn FnMut(Pet<'_>) + Send)) -> Result<bool> {
+        match self {
+            Self::Sqlite(db) => {
+                let (sql, params) = (sqlite::list(query), (query.start(), query.limit.get() + 1));
+                db.read(|conn| rows::page(conn, sql, params, query.limit, |row| from_row(row).map(&mut *each)))
+            }
+            Self::Postgres(db) => {
+                let rows = Box::pin(db.lists.read(*query)).await?;
+                postgres_rows::page(&rows, query.limit, |row| Ok(from_row(row).map(&mut *each)?))
+            }
+        }
+    }
 
-    async fn find_pet(id: i64) -> Result<Option<Pet<'static>>>;
+    pub async fn find_pet(&self, id: i64) -> Result<Option<Pet<'static>>> {
+        match self {
+            Self::Sqlite(db) => db.read(|conn| sqlite::find(conn, id)),
+            Self::Postgres(db) => Ok(Box::pin(db.finds.read(PetId(id))).await?),
+        }
+    }
 
     /// Adds all animals of `source` in one transaction. Returns their number.
-    async fn import_pets(source: PetSource) -> Result<u64>;
-}
+    pub async fn import_pets(&self, source: PetSource) -> Result<u64> {
+        match self {
+            Self::Sqlite(db) => {
+                db.submit_long(Atomicity::Savepoint, move |conn| sqlite::insert_all(conn, source)).await
+            }
+            Self::Postgres(db) => Box::pin(postgres::import(db, source)).await,
+        }
+    }
 
-impl Store {
     /// Passes every animal to `each`, in order of ids, and stops at the first error it returns. No transaction is open
     /// during the calls, so `each` may receive animals that were added or changed since the start.
     pub async fn export_pets(&self, each: PetSink<'_>) -> Exported {

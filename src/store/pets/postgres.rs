@@ -10,9 +10,9 @@ use tokio_postgres::{Client, Error, Row};
 use crate::domain::{NewPet, Pet, PetQuery, PetStatus};
 use crate::store::pets::from_row;
 use crate::store::postgres::database::{PetId, Postgres};
-use crate::store::postgres::rows::{LONG, page};
+use crate::store::postgres::rows::LONG;
 use crate::store::postgres::write::{Write, WriteResult};
-use crate::store::{Outcome, PetSource, Result, StoreError, WriteKey};
+use crate::store::{PetSource, Result, StoreError};
 use postgres_group_commit::{Pending, PreparedConnection, Read, Readers, within};
 
 macro_rules! insert {
@@ -82,32 +82,17 @@ const FIND: &str = select!("WHERE id = ANY ($1)");
 pub const STATEMENTS: &[&str] =
     &[FIND, PAGES[0][0], PAGES[0][1], PAGES[1][0], PAGES[1][1], PAGES[2][0], PAGES[2][1], PAGES[3][0], PAGES[3][1]];
 
-impl Postgres {
-    pub async fn create_pet(&self, pet: NewPet, key: Option<WriteKey<Pet<'static>>>) -> Result<Outcome<Pet<'static>>> {
-        self.pets.submit(pet, key).await
-    }
-
-    pub async fn list_pets(&self, query: &PetQuery, each: &mut (dyn FnMut(Pet<'_>) + Send)) -> Result<bool> {
-        let rows = self.lists.read(*query).await?;
-        page(&rows, query.limit, |row| Ok(from_row(row).map(&mut *each)?))
-    }
-
-    pub async fn find_pet(&self, id: i64) -> Result<Option<Pet<'static>>> {
-        Ok(self.finds.read(PetId(id)).await?)
-    }
-
-    /// Adds all animals in one transaction. If it fails, the connection is dropped and the transaction with it.
-    pub async fn import_pets(&self, source: PetSource) -> Result<u64> {
-        let connection = self.connect().await?;
-        let (client, warnings) = (&connection.client, connection.warnings());
-        let added = begin_added(client, source).await?;
-        let in_doubt = "the animals may have been added, count them";
-        // Sent at once, so that a process that hangs does not keep the lock.
-        let insert = format!("{TURN}; {INSERT_ADDED}; COMMIT");
-        client.batch_execute(&insert).await.map_err(|error| failed(error, in_doubt))?;
-        connection.not_warned_since(warnings)?;
-        Ok(added)
-    }
+/// Adds all animals in one transaction. If it fails, the connection is dropped and the transaction with it.
+pub async fn import(db: &Postgres, source: PetSource) -> Result<u64> {
+    let connection = db.connect().await?;
+    let (client, warnings) = (&connection.client, connection.warnings());
+    let added = begin_added(client, source).await?;
+    let in_doubt = "the animals may have been added, count them";
+    // Sent at once, so that a process that hangs does not keep the lock.
+    let insert = format!("{TURN}; {INSERT_ADDED}; COMMIT");
+    client.batch_execute(&insert).await.map_err(|error| failed(error, in_doubt))?;
+    connection.not_warned_since(warnings)?;
+    Ok(added)
 }
 
 /// Begins a transaction, and creates and fills the table of [`INSERT_ADDED`] in it. Returns the number of animals.

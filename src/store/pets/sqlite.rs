@@ -1,11 +1,11 @@
 //! Animals in SQLite.
 
-use rusqlite::{Connection, Row, Statement};
+use rusqlite::{Connection, Statement};
 
 use crate::domain::{NewPet, Pet, PetQuery, PetStatus};
-use crate::store::pets::{LIST, from_row};
-use crate::store::sqlite::{Atomicity, Effect, Insert, NewRow, Sqlite, WriteConnection, rows};
-use crate::store::{Outcome, PetSource, Result, StoreError, WriteKey};
+use crate::store::pets::LIST;
+use crate::store::sqlite::{Effect, Insert, NewRow, WriteConnection, rows};
+use crate::store::{PetSource, Result, StoreError};
 
 macro_rules! insert {
     ($rows:literal) => {
@@ -35,30 +35,11 @@ macro_rules! list_by_status {
 /// Ordered by the codes of the statuses.
 const LISTS_BY_STATUS: [[&str; 2]; PetStatus::ALL.len()] = [list_by_status!(0), list_by_status!(1), list_by_status!(2)];
 
-impl Sqlite {
-    pub async fn create_pet(&self, pet: NewPet, key: Option<WriteKey<Pet<'static>>>) -> Result<Outcome<Pet<'static>>> {
-        self.create(pet, key).await
-    }
-
-    pub async fn list_pets(&self, query: &PetQuery, each: &mut (dyn FnMut(Pet<'_>) + Send)) -> Result<bool> {
-        let (limit, start) = (query.limit, query.start());
-        let one_more = limit.get() + 1;
-        let each = |row: &Row<'_>| from_row(row).map(&mut *each);
-        let [ascending, descending] = match query.status {
-            Some(status) => LISTS_BY_STATUS[status as usize],
-            None => [LIST, LIST_DESCENDING],
-        };
-        let sql = query.direction.choose(ascending, descending);
-        self.read(|conn| rows::page(conn, sql, (start, one_more), limit, each))
-    }
-
-    pub async fn find_pet(&self, id: i64) -> Result<Option<Pet<'static>>> {
-        self.read(|conn| find(conn, id))
-    }
-
-    pub async fn import_pets(&self, source: PetSource) -> Result<u64> {
-        self.submit_long(Atomicity::Savepoint, move |conn| insert_all(conn, source)).await
-    }
+/// Returns the statement of a list.
+pub fn list(query: &PetQuery) -> &'static str {
+    let by_status = query.status.map(|status| LISTS_BY_STATUS[status as usize]);
+    let [ascending, descending] = by_status.unwrap_or([LIST, LIST_DESCENDING]);
+    query.direction.choose(ascending, descending)
 }
 
 impl NewRow for NewPet {

@@ -21,7 +21,7 @@ use futures_util::TryFutureExt;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-pub use crate::store::messages::postgres_outbox::RelayLease;
+pub use crate::store::messages::postgres_lease::RelayLease;
 pub use database::Postgres;
 use error::timed_out;
 use migrations::Schema;
@@ -64,9 +64,7 @@ impl Postgres {
         let own = [
             store::pets::postgres::STATEMENTS,
             store::orders::postgres::STATEMENTS,
-            store::messages::postgres::STATEMENTS,
-            store::messages::postgres_outbox::STATEMENTS,
-            &[store::reset::postgres::OTHER_OWNER],
+            &[store::messages::postgres::MARK_SENT, store::reset::postgres::OTHER_OWNER],
         ];
         let shared = shared.into_iter().flatten().map(|sql| sql.postgres);
         let statements: Vec<_> = own.into_iter().flatten().copied().chain(shared).collect();

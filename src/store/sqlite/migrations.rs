@@ -85,9 +85,9 @@ fn objects_of(conn: &Connection) -> Result<(usize, Vec<Object>, Vec<Object>)> {
     let found = objects(conn)?;
     if found.iter().any(|(name, _)| name == RELAY_INDEX) {
         fresh.execute_batch(if applied.len() < 3 {
-            messages::sqlite_outbox::FIRST_INDEX
+            messages::sqlite_lease::FIRST_INDEX
         } else {
-            messages::sqlite_outbox::INDEX
+            messages::sqlite_lease::INDEX
         })?;
     }
     Ok((applied.len(), found, objects(&fresh)?))

@@ -21,7 +21,7 @@ use sqlite_group_commit::{Database, Folder};
 
 use super::{BackupStatus, Disk, Meters, MigrationStatus, Result, deployment};
 use crate::domain::Deployment;
-pub use crate::store::messages::sqlite_outbox::RelayLease;
+pub use crate::store::messages::sqlite_lease::RelayLease;
 use options::Observer;
 pub use options::{DatabaseOptions, Options};
 use schema::PetstoreSchema;
@@ -156,7 +156,7 @@ fn stored_deployment(conn: &Connection, expected: Option<Deployment>) -> Result<
 pub(super) fn plan(sql: &str) -> Vec<String> {
     let mut conn = rusqlite::Connection::open_in_memory().unwrap();
     migrations::run(&mut conn, None).unwrap();
-    conn.execute_batch(crate::store::messages::sqlite_outbox::INDEX).unwrap();
+    conn.execute_batch(crate::store::messages::sqlite_lease::INDEX).unwrap();
     let mut explain = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
     explain.raw_query().mapped(|row| row.get("detail")).collect::<rusqlite::Result<_>>().unwrap()
 }

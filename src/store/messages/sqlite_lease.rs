@@ -1,11 +1,8 @@
-//! The outbox in SQLite: queued and sent messages, and the lease of the process that relays them.
+//! The lease of the process that relays messages, in SQLite, and the index that it needs.
 
 use std::fs::{File, TryLockError};
 
-use rusqlite::Row;
-
-use crate::domain::{AccountId, MessageId, Timestamp};
-use crate::store::sqlite::{Atomicity, Effect, Sqlite, own_file, rows};
+use crate::store::sqlite::{Atomicity, Sqlite, own_file};
 use crate::store::{Result, StoreError};
 
 /// File in the data directory. The process that holds its lock is the relay. The lock ends with the process.
@@ -41,31 +38,5 @@ impl Sqlite {
         self.submit_long(Atomicity::Statement, |conn| Ok(conn.execute_batch(INDEX)?)).await?;
         lease.0 = Some(file);
         Ok(true)
-    }
-
-    pub async fn mark_messages_sent(&self, messages: Vec<(AccountId, MessageId)>, now: Timestamp) -> Result<()> {
-        self.submit(Atomicity::Batch, Effect::Unlisted, move |conn| {
-            // The clock of the process that accepted the message may differ.
-            let mark = "UPDATE messages SET sent_at = max(?1, created_at) WHERE account_id = ?2 AND id = ?3";
-            for (account, id) in &messages {
-                conn.execute(mark, (now.as_milliseconds(), account.0, id.as_bytes()))?;
-            }
-            Ok(())
-        })
-        .await
-    }
-
-    pub async fn delete_sent_messages(&self, before: Timestamp, limit: u32) -> Result<u64> {
-        self.submit(Atomicity::Batch, Effect::Unlisted, move |conn| {
-            // One by one: for a pair `IN` a subquery, SQLite would read all messages of an account.
-            let oldest = "SELECT account_id, id FROM messages WHERE sent_at < ?1 ORDER BY sent_at LIMIT ?2";
-            let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
-            let keys: Vec<(i64, [u8; 16])> = rows::all(conn, oldest, (before.as_milliseconds(), limit), read)?;
-            for key in &keys {
-                conn.execute("DELETE FROM messages WHERE account_id = ?1 AND id = ?2", *key)?;
-            }
-            Ok(keys.len() as u64)
-        })
-        .await
     }
 }

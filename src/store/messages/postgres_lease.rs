@@ -1,0 +1,42 @@
+//! The lease of the process that relays messages, in PostgreSQL.
+
+use crate::store::Result;
+use crate::store::postgres::database::Postgres;
+use postgres_group_commit::{Connection, within};
+
+/// Advisory lock of the relay lease: the bytes of "messages".
+const LOCK: i64 = i64::from_be_bytes(*b"messages");
+
+/// The holder confirms its lease every few seconds. If it hangs or is cut off, the server ends its session and releases
+/// the lock.
+const SETTINGS: &str = "SET idle_session_timeout = '30s'";
+
+/// The session that holds the relay lease, or tries to. The server releases the lease when its connection ends.
+#[derive(Debug, Default)]
+pub struct RelayLease(Option<Connection>);
+
+impl Postgres {
+    pub async fn hold_relay_lease(&self, lease: &mut RelayLease) -> Result<bool> {
+        let held = self.acquire(lease).await;
+        if held.is_err()
+            && let Some(lost) = lease.0.take()
+        {
+            lost.discard();
+        }
+        held
+    }
+
+    /// Takes the lock. A session that has the lock already takes it once more, which confirms that it is still alive.
+    async fn acquire(&self, lease: &mut RelayLease) -> Result<bool> {
+        let connection = match &mut lease.0 {
+            Some(connection) => connection,
+            none => {
+                let connection = self.connect().await?;
+                connection.client.batch_execute(SETTINGS).await?;
+                none.insert(connection)
+            }
+        };
+        let take = connection.client.query_one("SELECT pg_try_advisory_lock($1)", &[&LOCK]);
+        Ok(within(self.cluster.timeout(), take).await?.try_get(0)?)
+    }
+}
