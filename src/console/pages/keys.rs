@@ -16,7 +16,7 @@ use crate::console::form::submission::{Field, Form};
 use crate::console::layout::{Site, page};
 use crate::console::session::current_user::SignedIn;
 use crate::console::shown::sample_request::SampleRequest;
-use crate::console::shown::times::{ago, day, moment};
+use crate::console::shown::times::{self, ago, moment};
 use crate::domain::api_key::{KeyName, KeyQuery, KeyState, NewKey, Rotation};
 use crate::domain::time::duration;
 use crate::domain::{ApiKey, Invalid, KeyId, KeyRecord, PageLimit, PageQuery, grouped};
@@ -45,8 +45,6 @@ struct List<'a> {
 struct New<'a> {
     site: Site<'a>,
     form: KeyForm,
-    lifetimes: &'static [(&'static str, &'static str)],
-    accesses: &'static [(&'static str, &'static str)],
     opened: Opened,
 }
 
@@ -70,11 +68,8 @@ impl KeyForm {
         let lifetime = self.expiry.parse("Choose when it expires.", "The time", |text| {
             if text == "never" { Ok(None) } else { choice(&text, &LIFETIMES).map(Some) }
         });
-        let read_only = self.access.parse("Choose an access.", "The access", |access| match access.as_str() {
-            "write" => Ok(false),
-            "read" => Ok(true),
-            _ => Err(Invalid("must be one of the options".into())),
-        });
+        let access = |text: String| offered(&text, &ACCESSES).map(|()| text == "read");
+        let read_only = self.access.parse("Choose an access.", "The access", access);
         let prefer = self.prefer.parse_optional("The text", |text| Preferences::for_key(&text, deployment, now));
         let new = NewKey::of(key, who.session.account, name?, now, lifetime?);
         let read_only = read_only?;
@@ -100,7 +95,6 @@ struct Made<'a> {
 struct Rotate<'a> {
     site: Site<'a>,
     key: Row,
-    overlaps: &'static [(&'static str, &'static str)],
     opened: Opened,
 }
 
@@ -114,10 +108,6 @@ struct Opened {
 }
 
 impl Opened {
-    async fn now(who: &SignedIn) -> Result<Self, PageError> {
-        Self::since(who, None).await
-    }
-
     /// Reads the form, and the keys created since it was opened.
     async fn of(who: &SignedIn, fields: &Form) -> Result<Self, PageError> {
         match integer(fields.get("newest")) {
@@ -128,15 +118,10 @@ impl Opened {
 
     /// `seen` is the newest key when the form was opened. `None` if it is opened now.
     async fn since(who: &SignedIn, seen: Option<i64>) -> Result<Self, PageError> {
-        let newest = who
-            .api()
-            .store
-            .list_keys_of(who.session.account, &KeyQuery::newest(who.api().clock.steady()))
-            .await?
-            .0
-            .pop();
+        let query = KeyQuery::newest(who.api().clock.steady());
+        let newest = who.api().store.list_keys_of(who.session.account, &query).await?.0.pop();
+        let id = newest.as_ref().map_or(0, |key| key.id.0);
         let newest = newest.map(|key| Row::new(key, who));
-        let id = newest.as_ref().map_or(0, |key| key.id);
         Ok(Self { newest: id.max(seen.unwrap_or(0)), since: newest.filter(|_| seen.is_some_and(|seen| id > seen)) })
     }
 }
@@ -150,36 +135,18 @@ struct Revoke<'a> {
 
 /// A key as pages show it.
 struct Row {
-    id: i64,
-    name: String,
-    hint: String,
-    created: String,
+    record: KeyRecord,
     last_used: Option<String>,
-    expires: Option<String>,
-    is_read_only: bool,
-    prefer: Option<String>,
     state: KeyState,
     /// Number of requests to this process since its start.
     requests: String,
 }
 
 impl Row {
-    fn new(key: KeyRecord, who: &SignedIn) -> Self {
-        let clock = &who.api().clock;
-        let last_used = key.last_use().max(who.api().api_keys.unstored_use(key.id));
-        let last_used = last_used.map(|used| ago(used, clock.now()));
-        Self {
-            id: key.id.0,
-            state: key.state(clock.steady()),
-            requests: grouped(who.api().api_keys.requests(key.id)),
-            name: key.name,
-            hint: key.hint,
-            created: day(key.created_at),
-            last_used,
-            expires: key.expires_at.map(moment),
-            is_read_only: key.read_only,
-            prefer: key.prefer,
-        }
+    fn new(record: KeyRecord, who: &SignedIn) -> Self {
+        let (clock, keys) = (&who.api().clock, &who.api().api_keys);
+        let last_used = record.last_use().max(keys.unstored_use(record.id)).map(|used| ago(used, clock.now()));
+        Self { last_used, state: record.state(clock.steady()), requests: grouped(keys.requests(record.id)), record }
     }
 
     fn works(&self) -> bool {
@@ -203,7 +170,7 @@ pub async fn list(who: SignedIn, uri: Uri) -> Result<Response, PageError> {
 }
 
 pub async fn new(who: SignedIn) -> Result<Response, PageError> {
-    let opened = Opened::now(&who).await?;
+    let opened = Opened::since(&who, None).await?;
     Ok(new_key(&who, StatusCode::OK, KeyForm::empty(), opened))
 }
 
@@ -228,7 +195,7 @@ pub async fn create(who: SignedIn, fields: Form) -> Result<Response, PageError> 
 
 pub async fn confirm_rotation(who: SignedIn, Path(id): Path<String>) -> Result<Response, PageError> {
     let key = own_key(&who, &id).await?;
-    let opened = Opened::now(&who).await?;
+    let opened = Opened::since(&who, None).await?;
     Ok(rotation(&who, StatusCode::OK, key, opened))
 }
 
@@ -243,19 +210,19 @@ pub async fn rotate(who: SignedIn, Path(id): Path<String>, fields: Form) -> Resu
     count_new(&who)?;
     let key = ApiKey::generate(who.api().store.deployment());
     let replacement = Rotation::to(&key, who.api().clock.steady(), overlap);
-    if who.api().store.rotate_key(KeyId(before.id), replacement, who.actor()).await?.is_none() {
+    if who.api().store.rotate_key(before.record.id, replacement, who.actor()).await?.is_none() {
         let message = "This key has expired or been revoked, so it cannot be rotated. Create a new key.";
         return Err(PageError::not_found(message));
     }
     who.api().api_keys.note_change();
     let end = match overlap.is_zero() {
-        true => format!("The old key, {}, no longer works.", before.hint),
+        true => format!("The old key, {}, no longer works.", before.record.hint),
         false => {
-            let until = own_key(&who, &id).await?.expires.unwrap_or_default();
-            format!("The old key, {}, works until {until}.", before.hint)
+            let until = own_key(&who, &id).await?.record.expires_at.map(moment).unwrap_or_default();
+            format!("The old key, {}, works until {until}.", before.record.hint)
         }
     };
-    Ok(made(&who, &key, before.prefer, Some(end)))
+    Ok(made(&who, &key, before.record.prefer, Some(end)))
 }
 
 pub async fn confirm_revocation(who: SignedIn, Path(id): Path<String>) -> Result<Response, PageError> {
@@ -266,7 +233,7 @@ pub async fn confirm_revocation(who: SignedIn, Path(id): Path<String>) -> Result
 pub async fn revoke(who: SignedIn, Path(id): Path<String>) -> Result<Response, PageError> {
     let key = own_key(&who, &id).await?;
     if key.state != KeyState::Revoked {
-        who.api().store.revoke_key(KeyId(key.id), who.actor()).await?;
+        who.api().store.revoke_key(key.record.id, who.actor()).await?;
         who.api().api_keys.note_change();
     }
     Ok(who.redirect("keys?notice=key-revoked"))
@@ -289,21 +256,24 @@ async fn own_key(who: &SignedIn, id: &str) -> Result<Row, PageError> {
 }
 
 /// Parses one of the durations that a form offers.
-fn choice(text: &str, offered: &[(&str, &str)]) -> Result<Duration, Invalid> {
-    match offered.iter().any(|(value, _)| *value == text) {
-        true => duration(text),
-        false => Err(Invalid("must be one of the options".into())),
-    }
+fn choice(text: &str, options: &[(&str, &str)]) -> Result<Duration, Invalid> {
+    offered(text, options)?;
+    duration(text)
+}
+
+fn offered(text: &str, options: &[(&str, &str)]) -> Result<(), Invalid> {
+    let is_offered = options.iter().any(|(value, _)| *value == text);
+    is_offered.then_some(()).ok_or_else(|| Invalid("must be one of the options".into()))
 }
 
 fn new_key(who: &SignedIn, status: StatusCode, form: KeyForm, opened: Opened) -> Response {
     let site = Site::new(who, "Create an API key", "keys");
-    page(status, &New { site, form, lifetimes: &LIFETIMES, accesses: &ACCESSES, opened })
+    page(status, &New { site, form, opened })
 }
 
 fn rotation(who: &SignedIn, status: StatusCode, key: Row, opened: Opened) -> Response {
     let site = Site::new(who, "Rotate an API key", "keys");
-    page(status, &Rotate { site, key, overlaps: &OVERLAPS, opened })
+    page(status, &Rotate { site, key, opened })
 }
 
 fn made(who: &SignedIn, key: &ApiKey, prefer: Option<String>, before: Option<String>) -> Response {
