@@ -90,7 +90,7 @@ const LIMITS: &str = r#"
     delayed messages of one account | 256 → the account is paused for 1 s to 2 s |
         relay/delays.rs | ACCOUNT_CAPACITY: usize = 256;
     relay that hangs or is cut off (PostgreSQL) | 30 s → another process relays |
-        store/messages/postgres_outbox.rs | SET idle_session_timeout = '30s'
+        store/messages/postgres_lease.rs | SET idle_session_timeout = '30s'
 "#;
 
 #[test]
