@@ -65,7 +65,7 @@ enum Command {
     Quickstart(run::quickstart::Quickstart),
     Serve(run::serve::Serve),
     Ephemeral(run::ephemeral::Ephemeral),
-    /// Create, list, suspend, export and delete accounts, and set passwords and roles
+    /// Create, list, suspend, export, delete and erase accounts, and set addresses, passwords and roles
     #[command(subcommand)]
     Account(accounts::account::Account),
     /// Create, list, revoke and rotate API keys

@@ -13,6 +13,13 @@ use super::{Invalid, Secret, Timestamp, names};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AccountId(pub i64);
 
+impl AccountId {
+    /// Returns the address of the account after it was erased, also in the audit.
+    pub fn pseudonym(self) -> String {
+        format!("erased-{}@account.invalid", self.0)
+    }
+}
+
 names! {
     /// The role of an account. The databases store the codes.
     #[derive(Default)]

@@ -106,6 +106,31 @@ fn delete_asks_for_confirmation_on_a_terminal() {
 }
 
 #[test]
+fn address_is_changed_and_account_erased() {
+    let folder = Folder::with_account();
+    folder.succeed("account create ben@example.com");
+    folder.fails("account set-email ada@example.com BEN@example.com", "account BEN@example.com already exists");
+    folder.succeed("account set-email ada@example.com hopper@example.com");
+    folder.fails("account set-email ada@example.com eve@example.com", "there is no account ada@example.com");
+    folder
+        .database()
+        .sql("INSERT INTO messages (account_id, id, message, created_at) VALUES (1, randomblob(16), 'Hi', 1)");
+    let why = "some of its messages are not sent, and nothing was changed: add --discard-messages to delete them";
+    folder.fails("account erase hopper@example.com", why);
+    let (code, shown) = folder.database().on_a_terminal("account erase hopper@example.com", "n");
+    assert!(code == Some(1) && shown.contains("error: nothing was erased"), "{shown}");
+
+    expect![[r#"
+        exit 0
+        erased hopper@example.com: its messages, keys, sessions and stored responses are deleted, and its open orders are cancelled. Its orders stay, of account 1; the audit names it erased-1@account.invalid
+    "#]]
+    .assert_eq(&folder.run("account erase hopper@example.com --discard-messages").shown());
+    assert_eq!(folder.json("account list").len(), 1);
+    assert!(folder.json("messages list").is_empty());
+    folder.fails("account erase hopper@example.com", "there is no account hopper@example.com");
+}
+
+#[test]
 fn orders_are_listed_newest_first_with_their_customers() {
     let folder = Folder::new();
     let keys = ["ada@example.com", "bob@example.com"].map(|email| folder.database().customer(email));

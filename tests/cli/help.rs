@@ -29,7 +29,8 @@ fn program_help_lists_the_commands() {
           quickstart   Create sample data and run the service
           serve        Run the service
           ephemeral    Run a staging store for one test run
-          account      Create, list, suspend, export and delete accounts, and set passwords and roles
+          account      Create, list, suspend, export, delete and erase accounts, and set addresses,
+                       passwords and roles
           key          Create, list, revoke and rotate API keys
           audit        List the changes of accounts, keys and orders, newest first
           pets         Import and export animals

@@ -2,6 +2,7 @@
 
 mod audit;
 mod crossing;
+mod erasure;
 mod fixtures;
 mod large_writes;
 mod migrations;

@@ -5,11 +5,12 @@ use std::io::{BufRead, Write, stdin, stdout};
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
+use tracing::Level;
 
 use crate::cli::data::database::{find_account, no_account};
 use crate::cli::terminal::confirm::confirms;
 use crate::cli::terminal::table::{Listed, print_list, strip_bidi};
-use crate::cli::{Create, Failure, Outcome, actor, print, with_store};
+use crate::cli::{Create, Failure, Outcome, actor, print, tell, with_store};
 use crate::config::{Common, one_of};
 use crate::domain::account::{HashingMemory, NewPassword, PasswordDigest};
 use crate::domain::{Account as AccountRecord, Email, NewAccount, Role, Secret};
@@ -30,6 +31,7 @@ pub enum Account {
     ///
     /// Its password and its keys work again, within a second.
     Resume(OneAccount),
+    SetEmail(SetEmail),
     /// Print what the store knows of an account, as JSON
     ///
     /// The account, its keys, orders and messages, and the rows of the audit that name it, without the addresses of others. Of
@@ -40,6 +42,7 @@ pub enum Account {
     ///
     /// Messages and animals of the account are kept. On a terminal, asks for confirmation.
     Delete(OneAccount),
+    Erase(EraseAccount),
 }
 
 #[derive(Args, Debug)]
@@ -112,6 +115,33 @@ pub struct SetRole {
     role: Role,
 }
 
+/// Change the address of an account
+///
+/// Its password, keys and orders stay. The audit names it by the new address, too; the row of this change has both.
+#[derive(Args, Debug)]
+pub struct SetEmail {
+    /// E-mail address of the account
+    #[arg(value_name = "OLD", value_parser = Email::parse)]
+    old: Email,
+    /// New e-mail address of the account
+    #[arg(value_name = "NEW", value_parser = new_email)]
+    new: Email,
+}
+
+/// Erase an account and what the store knows of its owner
+///
+/// Deletes the account as `petstore account delete` does, and its messages, keys and stored responses, and replaces its
+/// address in the audit by a pseudonym. Its orders stay, under the number of the account. Backups and logs keep what they
+/// have. Fails if some of its messages are not sent. On a terminal, asks for confirmation.
+#[derive(Args, Debug)]
+pub struct EraseAccount {
+    #[command(flatten)]
+    account: OneAccount,
+    /// Delete messages that are not sent, too
+    #[arg(long)]
+    discard_messages: bool,
+}
+
 impl Account {
     pub fn run(self, common: &Common) -> Outcome {
         match self {
@@ -121,8 +151,10 @@ impl Account {
             Self::SetRole(command) => command.run(common),
             Self::Suspend(account) => account.set_suspended(common, true),
             Self::Resume(account) => account.set_suspended(common, false),
+            Self::SetEmail(command) => command.run(common),
             Self::Export(account) => account.export(common),
             Self::Delete(account) => account.delete(common),
+            Self::Erase(command) => command.run(common),
         }
     }
 }
@@ -190,6 +222,47 @@ impl OneAccount {
                 return Err(Failure("nothing was deleted".into()));
             }
             check_found(store.delete_account(account.id, None, actor()).await?, &self.email)
+        })
+    }
+}
+
+impl SetEmail {
+    fn run(self, common: &Common) -> Outcome {
+        with_store(common, Create::Never, async |store| {
+            let account = find_account(&store, &self.old).await?;
+            if store.find_account(&self.new).await?.is_some_and(|found| found.id != account.id) {
+                return Err(Failure(format!("account {} already exists", self.new.as_str())));
+            }
+            check_found(store.set_email(account.id, self.new, actor()).await?, &self.old)
+        })
+    }
+}
+
+impl EraseAccount {
+    fn run(self, common: &Common) -> Outcome {
+        with_store(common, Create::Never, async |store| {
+            let account = find_account(&store, &self.account.email).await?;
+            let email = strip_bidi(account.email.as_str());
+            if confirms(&format!("Erase {email}, its keys and its messages, and cancel its open orders?"))?
+                == Some(false)
+            {
+                return Err(Failure("nothing was erased".into()));
+            }
+            let erased = store.erase_account(account.id, self.discard_messages, actor()).await?;
+            check_found(erased.is_some(), &account.email)?;
+            if erased == Some(false) {
+                let why =
+                    "some of its messages are not sent, and nothing was changed: add --discard-messages to delete them";
+                return Err(Failure(why.into()));
+            }
+            let (id, pseudonym) = (account.id.0, account.id.pseudonym());
+            let done =
+                "its messages, keys, sessions and stored responses are deleted, and its open orders are cancelled";
+            tell(
+                Level::INFO,
+                &format!("erased {email}: {done}. Its orders stay, of account {id}; the audit names it {pseudonym}"),
+            );
+            Ok(())
         })
     }
 }

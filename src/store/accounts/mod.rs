@@ -5,7 +5,7 @@
 
 use super::statement::{Sql, both};
 use super::transaction::Transaction;
-use super::{Result, Store, keys, orders};
+use super::{Result, Store, audit, keys, orders};
 use crate::domain::account::PasswordDigest;
 use crate::domain::session::{ABSOLUTE, IDLE, NewSession, SKEW};
 use crate::domain::{Account, AccountId, Action, Actor, Email, NewAccount, Role, Session, SessionHash, Timestamp};
@@ -36,6 +36,9 @@ const FIND_SESSION: Sql = both(
     "SELECT s.token_hash, a.id, a.email, a.role, a.created_at, s.created_at, s.last_used_at
     FROM sessions s JOIN accounts a ON a.id = s.account_id WHERE s.token_hash = $1",
 );
+
+/// Locks the account's row, also against new rows that refer to it.
+const LOCK: Sql = locking!("SELECT email FROM accounts WHERE id = $1 AND deleted_at IS NULL", "FOR UPDATE");
 
 /// Deletes expired sessions, which otherwise accumulate.
 const DELETE_ENDED: Sql = Sql {
@@ -134,6 +137,10 @@ transactions! { Savepoint:
     /// Suspends an account, so that it has no valid key and no session, or resumes it. Returns `false` if the account has been
     /// deleted.
     async fn set_suspended(account: AccountId, suspended: bool, actor: Actor) -> Result<bool>;
+
+    /// Changes the address of an account, also in the audit. Returns `false` if the account has been deleted. Fails if another
+    /// account has the address.
+    async fn set_email(account: AccountId, new: Email, actor: Actor) -> Result<bool>;
 }
 
 transactions! { Batch:
@@ -153,6 +160,11 @@ transactions! { Batch:
     /// password. Changes nothing and returns `false` if the account has another digest by now, or has been deleted
     /// already.
     async fn delete_account(account: AccountId, checked: Option<PasswordDigest>, actor: Actor) -> Result<bool>;
+
+    /// Deletes an account without a password, and its messages, keys and stored responses, and replaces its address in the
+    /// audit. Changes nothing and returns `false` if some messages are not sent, unless `discard_messages`. `None` if the
+    /// account has been deleted already.
+    async fn erase_account(account: AccountId, discard_messages: bool, actor: Actor) -> Result<Option<bool>>;
 }
 
 async fn create_account<T: Transaction>(tx: &T, new: NewAccount, actor: Actor) -> Result<Option<AccountId>, T::Error> {
@@ -202,6 +214,15 @@ async fn set_suspended<T: Transaction>(
     Ok(true)
 }
 
+async fn set_email<T: Transaction>(tx: &T, account: AccountId, new: Email, actor: Actor) -> Result<bool, T::Error> {
+    let Some((old,)) = tx.first::<(Email,)>(LOCK, &[&account]).await? else { return Ok(false) };
+    let set = both("UPDATE accounts SET email = $1, email_folded = $2, link_hash = NULL WHERE id = $3");
+    tx.execute(set, &[&new, &new.folded(), &account]).await?;
+    audit::rename(tx, &old, new.as_str()).await?;
+    tx.record(&actor, Action::SetEmail, &format!("{} to {}", old.as_str(), new.as_str())).await?;
+    Ok(true)
+}
+
 async fn change_password<T: Transaction>(
     tx: &T,
     session: NewSession,
@@ -247,20 +268,56 @@ async fn delete_account<T: Transaction>(
     );
     let found: Option<(Email,)> = tx.first(find, &[&account, &checked.map(|digest| digest.0)]).await?;
     let Some((email,)) = found else { return Ok(false) };
-    // Addresses contain no space, so nobody can sign up with the replaced `email_folded`.
-    let delete = both(
-        "UPDATE accounts SET email = 'deleted-' || id || '@account.invalid', email_folded = 'deleted ' || id,
-            password_hash = NULL, deleted_at = $1
-        WHERE id = $2",
-    );
-    tx.execute(delete, &[&actor.at, &account]).await?;
-    end_sessions(tx, account).await?;
-    keys::revoke_all(tx, account, &email, &actor).await?;
-    orders::cancel_all(tx, account, &email, &actor).await?;
+    end(tx, account, &email, "deleted", &actor).await?;
     tx.record(&actor, Action::DeleteAccount, email.as_str()).await?;
     // Last, because every change of any key waits for this row.
     keys::note_change(tx).await?;
     Ok(true)
+}
+
+async fn erase_account<T: Transaction>(
+    tx: &T,
+    account: AccountId,
+    discard_messages: bool,
+    actor: Actor,
+) -> Result<Option<bool>, T::Error> {
+    let Some((email,)) = tx.first::<(Email,)>(LOCK, &[&account]).await? else { return Ok(None) };
+    let unsent = both("SELECT id FROM messages WHERE account_id = $1 AND sent_at IS NULL LIMIT 1");
+    if !discard_messages && tx.first::<()>(unsent, &[&account]).await?.is_some() {
+        return Ok(Some(false));
+    }
+    end(tx, account, &email, "erased", &actor).await?;
+    audit::erase(tx, account, &email).await?;
+    for delete in [
+        both("DELETE FROM messages WHERE account_id = $1"),
+        both("DELETE FROM api_keys WHERE account_id = $1"),
+        both("DELETE FROM idempotency_records WHERE account_id = $1"),
+    ] {
+        tx.execute(delete, &[&account]).await?;
+    }
+    tx.record(&actor, Action::EraseAccount, &account.pseudonym()).await?;
+    keys::note_change(tx).await?;
+    Ok(Some(true))
+}
+
+/// Ends an account whose row is locked. Its address becomes one that begins with `word`.
+async fn end<T: Transaction>(
+    tx: &T,
+    account: AccountId,
+    email: &Email,
+    word: &str,
+    actor: &Actor,
+) -> Result<(), T::Error> {
+    // Addresses contain no space, so nobody can sign up with the replaced `email_folded`.
+    let delete = both(
+        "UPDATE accounts SET email = CAST($1 AS text) || '-' || id || '@account.invalid', email_folded = $1 || ' ' || id,
+            password_hash = NULL, link_hash = NULL, deleted_at = $2
+        WHERE id = $3",
+    );
+    tx.execute(delete, &[&word, &actor.at, &account]).await?;
+    end_sessions(tx, account).await?;
+    keys::revoke_all(tx, account, email, actor).await?;
+    orders::cancel_all(tx, account, email, actor).await
 }
 
 async fn end_sessions<T: Transaction>(tx: &T, account: AccountId) -> Result<(), T::Error> {

@@ -4,8 +4,9 @@
 use std::path::Path;
 
 use super::statement::{Sql, both};
+use super::transaction::Transaction;
 use super::{Result, Store, page_of};
-use crate::domain::{Actor, AuditEntry, AuditQuery, Timestamp};
+use crate::domain::{AccountId, Actor, AuditEntry, AuditQuery, Email, Timestamp};
 
 macro_rules! select {
     ($clauses:literal) => {
@@ -40,6 +41,34 @@ const DELETE_OLD: Sql = Sql {
 
 /// Statements that each connection of PostgreSQL for reads or single writes prepares.
 pub const STATEMENTS: &[Sql] = &[LIST, LIST_DESCENDING, DELETE_OLD];
+
+/// Gives an account another name. Names are words, of which the last may be followed by a colon.
+pub(super) async fn rename<T: Transaction>(tx: &T, from: &Email, to: &str) -> Result<(), T::Error> {
+    let rename = both(
+        "UPDATE audit SET actor = CASE actor WHEN $1 THEN $2 ELSE actor END,
+            subject = trim(replace(replace(' ' || subject || ' ', ' ' || $1 || ' ', ' ' || $2 || ' '),
+                ' ' || $1 || ': ', ' ' || $2 || ': '))
+        WHERE actor = $1 OR replace(subject, $1, '') <> subject",
+    );
+    tx.execute(rename, &[from, &to]).await.map(drop)
+}
+
+/// Replaces the addresses of an account by its pseudonym, and removes the names of its keys, which its owner has chosen, and
+/// the network addresses of its requests.
+pub(super) async fn erase<T: Transaction>(tx: &T, account: AccountId, email: &Email) -> Result<(), T::Error> {
+    let hide_names = both(
+        "UPDATE audit SET subject = substr(subject, 1, length(subject) - length(k.name) - 2) FROM api_keys k
+        WHERE k.account_id = $1 AND subject LIKE 'key %' AND substr(subject,
+            length(subject) - length(k.name) - length(CAST($2 AS text)) - 1) = $2 || ': ' || k.name",
+    );
+    tx.execute(hide_names, &[&account, email]).await?;
+    rename(tx, email, &account.pseudonym()).await?;
+    let hide_earlier_addresses =
+        both("UPDATE audit SET subject = $1 WHERE action = 'account.set_email' AND subject LIKE '% to ' || $1");
+    let hide_clients = both("UPDATE audit SET client_address = NULL WHERE actor = $1");
+    tx.execute(hide_earlier_addresses, &[&account.pseudonym()]).await?;
+    tx.execute(hide_clients, &[&account.pseudonym()]).await.map(drop)
+}
 
 impl Store {
     /// Returns a page of the audit, in the direction of the query, and whether more follow.

@@ -69,11 +69,11 @@ fn find(conn: &WriteConnection<'_>, request: &KeyedRequest) -> Result<Option<([u
     Ok(found?)
 }
 
-/// Replaces an expired record.
+/// Replaces an expired record. A deleted account gets none.
 fn insert(conn: &WriteConnection<'_>, request: &KeyedRequest, response: &StoredResponse) -> Result<()> {
     let insert = "INSERT OR REPLACE INTO idempotency_records
                       (key_hash, account_id, fingerprint, expires_at, status, location, body)
-                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+                  SELECT ?1, id, ?3, ?4, ?5, ?6, ?7 FROM accounts WHERE id = ?2 AND deleted_at IS NULL";
     let params = (
         request.key_hash,
         request.account.0,

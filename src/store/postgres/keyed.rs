@@ -27,14 +27,15 @@ use postgres_group_commit::PreparedConnection;
 type Result<T> = std::result::Result<T, Error>;
 
 /// Claims keys that are new or whose record has expired, and locks the rows of the others. Returns the claimed keys and,
-/// with `busy`, those that are in progress elsewhere.
+/// with `busy`, those that are in progress elsewhere. Keys of a deleted account are neither.
 const CLAIM: &str = "WITH given AS MATERIALIZED (
         SELECT key_hash, account_id, fingerprint, expires_at, pg_try_advisory_xact_lock(number) AS held
         FROM unnest($1::bytea[], $2::bigint[], $3::bytea[], $4::bigint[], $5::bigint[])
             AS given (key_hash, account_id, fingerprint, expires_at, number)
     ), taken AS (
         INSERT INTO idempotency_records AS kept (key_hash, account_id, fingerprint, expires_at, status, body)
-        SELECT key_hash, account_id, fingerprint, expires_at, 0, '' FROM given WHERE held
+        SELECT key_hash, account_id, fingerprint, expires_at, 0, ''
+        FROM given JOIN accounts ON accounts.id = account_id WHERE held AND deleted_at IS NULL FOR KEY SHARE OF accounts
         ON CONFLICT (key_hash) DO UPDATE
         SET fingerprint = excluded.fingerprint, expires_at = excluded.expires_at, location = NULL
         WHERE kept.expires_at <= excluded.expires_at - $6::bigint

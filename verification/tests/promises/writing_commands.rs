@@ -32,11 +32,13 @@ const fn command(line: &'static str, output: Output) -> Command {
     Command { line, output, changes: true }
 }
 
-pub const ALL: [Command; 14] = [
+pub const ALL: [Command; 16] = [
     command("account create bob@example.com", Output::Nothing),
     command("account set-password ada@example.com --password-stdin", Output::Nothing),
     command("account suspend ada@example.com", Output::Nothing),
+    command("account set-email ada@example.com eve@example.com", Output::Nothing),
     command("account delete ada@example.com", Output::Nothing),
+    command("account erase ada@example.com --discard-messages", Output::Nothing),
     command("key create --account ada@example.com --name second", Output::Nothing),
     command("key revoke 1", Output::Nothing),
     command("key rotate 1", Output::Nothing),
