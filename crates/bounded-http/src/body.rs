@@ -17,6 +17,11 @@ use super::deadlines::Deadlines;
 #[error("The request did not arrive in time.")]
 pub struct BodyTimeout;
 
+/// The error of a body that takes more bytes than [`Limits::body`](super::Limits::body).
+#[derive(Debug, thiserror::Error)]
+#[error("The body of the request is too large.")]
+pub struct BodyTooLarge;
+
 /// A request body with a deadline. The timer is created only when there is something to wait for.
 pub struct TimedBody {
     body: Incoming,
@@ -88,6 +93,9 @@ impl Body for TimedBody {
                 // contain bytes that a proxy takes for the next request. The body counts as unread, which closes the
                 // connection.
                 Some(Ok(frame)) if frame.is_trailers() => self.deadlines = None,
+                Some(Err(_)) if self.deadlines.as_ref().is_some_and(|deadlines| deadlines.is_body_too_large()) => {
+                    return Poll::Ready(Some(Err(BodyTooLarge.into())));
+                }
                 Some(_) => {}
             }
             return Poll::Ready(frame.map(|frame| Ok(frame?)));

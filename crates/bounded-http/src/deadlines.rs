@@ -75,12 +75,16 @@ impl Deadlines {
             self.enter(Phase::Head);
             return Ok(true);
         }
-        let arrived = self.arrived.load(Ordering::Relaxed) + bytes;
-        self.arrived.store(arrived, Ordering::Relaxed);
-        match arrived > self.limits.body.max(HEAD_BYTES) {
+        self.arrived.store(self.arrived.load(Ordering::Relaxed) + bytes, Ordering::Relaxed);
+        match self.is_body_too_large() {
             true => Err(io::ErrorKind::InvalidData.into()),
             false => Ok(false),
         }
+    }
+
+    #[inline]
+    pub fn is_body_too_large(&self) -> bool {
+        self.arrived.load(Ordering::Relaxed) > self.limits.body.max(HEAD_BYTES)
     }
 
     /// Records that a whole head arrived. Returns how long the rest of the request may take.

@@ -27,7 +27,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::{JoinSet, unconstrained};
 
-pub use body::{BodyTimeout, TimedBody};
+pub use body::{BodyTimeout, BodyTooLarge, TimedBody};
 use connection::Connection;
 pub use counters::{Connections, Expired};
 pub use limits::Limits;
@@ -62,7 +62,8 @@ pub enum Access {
 pub enum Stop {
     /// No stop was requested.
     No,
-    /// Accept no connections, answer open requests.
+    /// Accept no connections, answer open requests, close idle connections. A client that sends its next request at that moment
+    /// gets no response, and may repeat it on another connection.
     Drain,
     /// Close all connections.
     Now,

@@ -24,8 +24,8 @@ pub struct Limits {
     /// For the client to take a response, or 64 KiB of it. 30 s by default.
     pub answer: Duration,
     /// Maximum number of bytes from the end of a head until the next request: a body with its framing. Up to 64 KiB that arrive
-    /// together with the head do not count. The connection of a larger body is closed. 1 MiB by default. A service that wants
-    /// to answer 413 has a lower limit of its own.
+    /// together with the head do not count. A larger body ends with [`BodyTooLarge`](crate::BodyTooLarge), and its connection closes
+    /// after the response. 1 MiB by default.
     pub body: usize,
     /// Maximum number of connections of all public listeners. By default as many as the process may have file descriptors, less
     /// 96 and those that are being rejected, at most 65,536. The soft limit of descriptors is raised to the hard one.
