@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::try_join_all;
 use parking_lot::Mutex;
 use tokio::sync::OnceCell;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_postgres::Client;
 
 use super::batch::write::Write;
@@ -140,8 +140,7 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// Fails with [`Error::Unknown`] if the transaction may have been committed, and always after the timeout, once
-    /// it has begun.
+    /// Fails with [`Error::Unknown`] if the transaction may have been committed: only once `steps` has returned.
     pub async fn transaction<T>(
         &self,
         steps: impl AsyncFnOnce(&Client) -> Result<T, tokio_postgres::Error>,
@@ -150,14 +149,17 @@ impl Cluster {
         let limit = limits.operation();
         let connection = timeout(limit, self.connection()).await.map_err(|_| timed_out(limit))??;
         let client = &connection.client;
-        await_commit(&connection, began, limit, async {
+        let begun = async {
             client.batch_execute(&format!("{}; BEGIN", limits.settings())).await?;
-            let outcome = steps(client).await?;
-            // After an error that `steps` has ignored, `COMMIT` alone would roll back and succeed.
-            client.batch_execute("SELECT; COMMIT").await?;
-            Ok(outcome)
-        })
-        .await
+            steps(client).await
+        };
+        let outcome = timeout_at(began + limit, begun).await.map_err(|_| {
+            connection.discard();
+            timed_out(limit)
+        })??;
+        // After an error that `steps` has ignored, `COMMIT` alone would roll back and succeed.
+        await_commit(&connection, began, limit, client.batch_execute("SELECT; COMMIT")).await?;
+        Ok(outcome)
     }
 
     /// Waits for a notification (`NOTIFY`) on a channel that [`Options::session`] listens on, to any connection. Several may be

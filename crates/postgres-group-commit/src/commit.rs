@@ -14,7 +14,7 @@ const AWAITS_STANDBYS: &str = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE
 
 /// Waits for a write, until `limit` after `began`.
 ///
-/// Fails with [`Error::Unknown`] if it is unknown whether the write was committed, and discards the connection.
+/// Fails with [`Error::Unknown`] if it is unknown whether the write was committed. Discards a connection that is lost or slow.
 pub async fn await_commit<T>(
     connection: &Connection,
     began: Instant,
@@ -23,29 +23,12 @@ pub async fn await_commit<T>(
 ) -> Result<T> {
     let warnings = connection.warnings();
     match timeout_at(began + limit, write).await {
-        Ok(Ok(output)) => {
-            connection.not_warned_since(warnings).inspect_err(|_| connection.discard())?;
-            Ok(output)
-        }
-        Ok(Err(error)) => {
-            if !ends_connection(&error) {
-                return Err(error.into());
-            }
-            connection.discard();
-            Err(match Error::of_commit(error) {
-                Error::Unknown(why) => in_doubt(&why),
-                rejection => rejection,
-            })
-        }
-        Err(_) => {
-            connection.discard();
-            Err(in_doubt(&late(limit)))
-        }
+        Ok(Ok(output)) => connection.not_warned_since(warnings).map(|()| output),
+        Ok(Err(error)) if !ends_connection(&error) => return Err(Error::of_commit(error)),
+        Ok(Err(error)) => Err(Error::of_commit(error)),
+        Err(_) => Err(Error::Unknown(late(limit))),
     }
-}
-
-fn in_doubt(why: &str) -> Error {
-    Error::Unknown(format!("{why}: the change may have been made"))
+    .inspect_err(|_| connection.discard())
 }
 
 /// Fails if a commit would have to wait for the standbys. Each one that waits occupies a connection of the server, also

@@ -19,13 +19,14 @@ pub enum Error {
     #[error("{0}")]
     Unavailable(String),
     /// It is unknown whether a write was applied, or whether it is durable: the server did not confirm it in time, or sent a
-    /// warning.
-    #[error("{0}")]
+    /// warning, or the outcome cannot be decoded, or [`Write::run`](crate::Write::run) panicked.
+    #[error("{0}: the change may have been made")]
     Unknown(String),
-    /// A retry does not help. A write that the server rejected was not applied. One whose answer cannot be
-    /// decoded, or has the wrong number of outcomes, may have been.
+    /// A retry does not help. A write was not applied. If the server rejected a statement, also has its SQLSTATE, such as
+    /// [`SqlState::UNIQUE_VIOLATION`] of a duplicate. A [`Write`](crate::Write) that violates a constraint fails its whole
+    /// batch: let its statement say `ON CONFLICT`, and return an outcome.
     #[error("{0}")]
-    Failed(String),
+    Failed(String, Option<SqlState>),
 }
 
 /// Error of [`DatabaseUrl::parse`](crate::DatabaseUrl::parse). Its text continues a sentence that begins with what the URL is,
@@ -36,11 +37,11 @@ pub struct InvalidUrl(pub(super) String);
 
 impl Error {
     /// Converts the error of a statement that ends with `COMMIT`, or of one outside of a transaction: [`Error::Unknown`] if
-    /// the connection was lost.
+    /// the connection was lost, or the error is not the server's.
     pub fn of_commit(error: tokio_postgres::Error) -> Self {
-        match ends_connection(&error) && !is_rejection(&error) {
-            true => Self::Unknown(describe(&error)),
-            false => error.into(),
+        match error.code().is_some() && (!ends_connection(&error) || is_rejection(&error)) {
+            true => error.into(),
+            false => Self::Unknown(describe(&error)),
         }
     }
 }
@@ -51,7 +52,7 @@ impl From<tokio_postgres::Error> for Error {
         if may_pass(&error) && !is_untrusted(&error) {
             Self::Unavailable(describe(&error))
         } else {
-            Self::Failed(describe(&error))
+            Self::Failed(describe(&error), error.code().cloned())
         }
     }
 }

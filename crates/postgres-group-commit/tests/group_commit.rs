@@ -13,7 +13,9 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use guests::{FIND, Guest, INSERT, connect, options};
 use parking_lot::Mutex;
-use postgres_group_commit::{Error, Observer, Options, Pending, Read, ReadBatcher, Readers};
+use postgres_group_commit::tokio_postgres::Error as PostgresError;
+use postgres_group_commit::tokio_postgres::error::SqlState;
+use postgres_group_commit::{Error, Observer, Options, Pending, PreparedConnection, Read, ReadBatcher, Readers, Write};
 use testkit::{PostgresServer, Request, postgres, soon, until};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -121,10 +123,94 @@ async fn transaction_is_committed_whole_or_not_at_all() {
     };
 
     let failed = add(0).await;
-    assert!(matches!(&failed, Err(Error::Failed(why)) if why == "division by zero (SQLSTATE 22012)"), "{failed:?}");
+    assert!(
+        matches!(&failed, Err(Error::Failed(why, Some(SqlState::DIVISION_BY_ZERO))) if why == "division by zero (SQLSTATE 22012)"),
+        "{failed:?}"
+    );
     add(1).await.unwrap();
 
     assert_eq!(postgres::query(&url, "SELECT count(*) FROM guests"), "1");
+}
+
+#[tokio::test]
+async fn transaction_is_not_applied_if_it_ends_before_its_commit() {
+    let url = postgres::database();
+    let mut impatient = options(&url);
+    impatient.url.timeout = Duration::from_secs(2);
+    let cluster = connect(&impatient).await;
+    let steps = ["SELECT pg_terminate_backend(pg_backend_pid())", "SELECT pg_sleep(60)"];
+    for step in steps {
+        let add = format!("INSERT INTO guests (name) VALUES ('Ada'); {step}");
+        let failed = cluster.transaction(async |client| client.batch_execute(&add).await).await;
+        assert!(matches!(failed, Err(Error::Unavailable(_))), "{failed:?}");
+    }
+    assert_eq!(postgres::query(&url, "SELECT count(*) FROM guests"), "0");
+}
+
+/// A defect of a program, after it has added a guest.
+enum Defect {
+    NoOutcome,
+    WrongType,
+    Panic,
+}
+
+impl Write for Defect {
+    type Output = i64;
+
+    fn statements() -> Vec<&'static str> {
+        vec![INSERT]
+    }
+
+    fn bytes(&self) -> usize {
+        3
+    }
+
+    async fn run(prepared: &PreparedConnection, defects: Vec<Self>) -> Result<Vec<i64>, PostgresError> {
+        if matches!(defects[0], Self::Panic) {
+            prepared.connection.client.batch_execute("BEGIN").await?;
+        }
+        let rows = prepared.query(INSERT, &[&["Ada"].as_slice()]).await?;
+        match defects[0] {
+            Self::NoOutcome => Ok(Vec::new()),
+            Self::WrongType => rows[0].try_get("name").map(|id| vec![id]),
+            Self::Panic => panic!("a defect"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn write_without_an_outcome_is_unknown_and_stops_no_other() {
+    let url = postgres::database();
+    let cluster = connect(&options(&url)).await;
+    let writes = cluster.write_queue("defects", Arc::new(())).await.unwrap();
+    for defect in [Defect::NoOutcome, Defect::Panic, Defect::WrongType] {
+        let failed = writes.submit(defect).await;
+        assert!(matches!(failed, Err(Error::Unknown(_))), "{failed:?}");
+    }
+    assert_eq!(postgres::query(&url, "SELECT count(*) FROM guests"), "2", "the transaction of the panic is undone");
+    cluster.check(Duration::from_secs(30)).await.unwrap();
+}
+
+/// A read whose batch panics if it is for `0`.
+struct Fragile(i64);
+
+impl Read for Fragile {
+    type Answer = i64;
+
+    async fn run(_: &Readers, batch: Vec<Pending<Self>>) {
+        for Pending { read, reply } in batch {
+            assert_ne!(read.0, 0, "a defect");
+            _ = reply.send(Ok(read.0));
+        }
+    }
+}
+
+#[tokio::test]
+async fn panic_of_a_read_stops_no_other() {
+    let cluster = connect(&options(&postgres::database())).await;
+    let reads = ReadBatcher::new(&cluster.readers("reads", 1, &[FIND], Arc::new(())).await.unwrap());
+    assert!(matches!(reads.read(Fragile(0)).await, Err(Error::Failed(..))));
+    assert_eq!(reads.read(Fragile(1)).await.unwrap(), 1);
 }
 
 #[tokio::test]
@@ -192,7 +278,7 @@ async fn acknowledged_writes_outlive_a_restart_under_load() {
             Ok((_, answer)) => assert!(answer == name && stored.contains(&**name), "{name} is lost"),
             Err(Error::Unknown(_)) => {}
             Err(Error::Unavailable(why)) => assert!(!stored.contains(&**name), "{name} was applied after: {why}"),
-            Err(Error::Failed(why)) => panic!("{name}: {why}"),
+            Err(Error::Failed(why, _)) => panic!("{name}: {why}"),
         }
     }
     assert!(outcomes.iter().any(|(_, outcome)| outcome.is_err()), "the restart interrupted a batch");

@@ -8,8 +8,8 @@ use postgres_group_commit::Error;
 impl From<Error> for StoreError {
     fn from(error: Error) -> Self {
         match error {
-            Error::Unavailable(why) | Error::Unknown(why) => Self::Unavailable(why),
-            Error::Failed(why) => Self::Failed(why),
+            Error::Unavailable(_) | Error::Unknown(_) => Self::Unavailable(error.to_string()),
+            Error::Failed(why, _) => Self::Failed(why),
         }
     }
 }

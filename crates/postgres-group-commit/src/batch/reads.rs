@@ -6,12 +6,14 @@
 //! 47,600 gets per second (pgbench: 25,700), 23,300 and 47,800 equal lists (pgbench: 21,900). A get costs PostgreSQL 9.6 µs
 //! of CPU time instead of 21 µs.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
+use futures_util::FutureExt as _;
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 
-use crate::error::{CLOSED, Error, Result, timed_out};
+use crate::error::{Error, Result, timed_out};
 use crate::readers::Readers;
 
 /// Maximum number of reads in a batch. Bounds the wait of the first one.
@@ -68,7 +70,7 @@ impl<R: Read> ReadBatcher<R> {
         self.queue.try_send(Pending { read, reply }).map_err(|_| self.readers.too_many())?;
         match timeout_at(deadline, answer).await {
             Ok(Ok(answer)) => answer,
-            Ok(Err(_)) => Err(Error::Unavailable(CLOSED.into())),
+            Ok(Err(_)) => Err(Error::Failed("the batch gave the read no answer".into(), None)),
             Err(_) => Err(timed_out(self.readers.timeout)),
         }
     }
@@ -81,7 +83,9 @@ async fn work<R: Read>(reads: Arc<Mutex<mpsc::Receiver<Pending<R>>>>, readers: A
         // Skip reads whose caller has gone away.
         batch.retain(|pending| !pending.reply.is_closed());
         if !batch.is_empty() {
-            R::run(&readers, std::mem::take(&mut batch)).await;
+            // After a panic, the reads have no answer.
+            let run = AssertUnwindSafe(R::run(&readers, std::mem::take(&mut batch))).catch_unwind();
+            _ = run.await;
         }
     }
 }

@@ -27,11 +27,8 @@ pub trait Write: Send + Sized + 'static {
     ///
     /// # Errors
     ///
-    /// Fails with the error of PostgreSQL. All writes of the batch then fail.
-    ///
-    /// # Panics
-    ///
-    /// A panic closes the queue.
+    /// Fails with the error of PostgreSQL. All writes of the batch then fail. After a panic, they are unknown, and the connection
+    /// is replaced.
     fn run(
         prepared: &PreparedConnection,
         writes: Vec<Self>,

@@ -1,13 +1,16 @@
 //! Group commit: writes that arrive during a commit form the next batch.
 
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 
 use super::write::Write;
+use crate::connect::connection::PreparedConnection;
 use crate::error::{CLOSED, Error, Result, late};
 use crate::observer::Observer;
 use crate::supervisor::Supervisor;
@@ -71,8 +74,9 @@ impl<W: Write> WriteQueue<W> {
     ///
     /// # Errors
     ///
-    /// Fails with [`Error::Unavailable`] if the queue is full or closed, or no server accepts writes; the write was not
-    /// applied. Fails with [`Error::Unknown`] if it may have been.
+    /// Fails with [`Error::Unavailable`] if the queue is full or closed, or no server accepts writes, and with
+    /// [`Error::Failed`] if PostgreSQL rejected the write or another one of its batch; the write was not applied. Fails with
+    /// [`Error::Unknown`] if it may have been.
     pub async fn submit(&self, write: W) -> Result<W::Output> {
         self.submit_timed(write, |_, _| {}).await
     }
@@ -229,9 +233,17 @@ impl<W: Write> Writer<W> {
 
 async fn commit<W: Write>(supervisor: &Supervisor, batch: Vec<W>) -> Result<Vec<W::Output>> {
     let size = batch.len();
-    let outcomes = supervisor.write(async |prepared| W::run(prepared, batch).await).await?;
+    let run = async |prepared: &PreparedConnection| {
+        let outcomes = AssertUnwindSafe(async { W::run(prepared, batch).await }).catch_unwind().await;
+        outcomes.unwrap_or_else(|_| {
+            // It may have left a transaction open.
+            prepared.connection.discard();
+            Ok(Vec::new())
+        })
+    };
+    let outcomes = supervisor.write(run).await?;
     if outcomes.len() != size {
-        return Err(Error::Failed(format!("{} of {size} writes were completed", outcomes.len())));
+        return Err(Error::Unknown(format!("{} of {size} writes have an outcome", outcomes.len())));
     }
     Ok(outcomes)
 }

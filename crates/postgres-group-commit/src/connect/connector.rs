@@ -140,7 +140,7 @@ impl Connector {
             _ => None,
         });
         let server = rows.next().and_then(Server::parse);
-        let server = server.ok_or_else(|| Error::Failed("PostgreSQL does not identify itself".into()))?;
+        let server = server.ok_or_else(|| Error::Failed("PostgreSQL does not identify itself".into(), None))?;
         if let Some(why) = rows.next().and_then(|row| row.get(0)) {
             return Err(Error::Unavailable(why.into()));
         }
@@ -176,7 +176,7 @@ impl Connector {
         });
         let config = read.await;
         *reading = None;
-        config.map_err(|error| Error::Failed(error.to_string()))?
+        config.map_err(|error| Error::Failed(error.to_string(), None))?
     }
 
     /// Connects and prepares `statements`, all in one round trip.

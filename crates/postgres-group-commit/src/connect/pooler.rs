@@ -25,6 +25,7 @@ pub async fn refuse_shared(first: &Connection, second: &Connection) -> Result<()
         "PgBouncer, or another pooler, shares server connections between clients: set pool_mode = session, or \
          connect to PostgreSQL directly"
             .into(),
+        None,
     ))
 }
 
@@ -36,5 +37,5 @@ async fn backend(client: &Client) -> Result<String> {
         SimpleQueryMessage::Row(row) => row.get(0),
         _ => None,
     });
-    backend.map(str::to_owned).ok_or_else(|| Error::Failed("PostgreSQL does not name its process".into()))
+    backend.map(str::to_owned).ok_or_else(|| Error::Failed("PostgreSQL does not name its process".into(), None))
 }

@@ -101,13 +101,13 @@ impl TlsSettings {
     /// Reads the authorities again, so that a renewed file takes effect with the next connection. May block.
     pub fn read(&self) -> Result<ClientConfig> {
         let authorities = self.authorities.as_ref().map(Source::read).transpose();
-        let authorities = authorities.map_err(|why| Error::Failed(format!("sslrootcert: {why}")))?;
+        let authorities = authorities.map_err(|why| Error::Failed(format!("sslrootcert: {why}"), None))?;
         let trust = match (authorities, self.mode) {
             (None, _) => Trust::Anybody,
             (Some(authorities), Mode::VerifyFull) => Trust::Name(authorities),
             (Some(authorities), _) => Trust::Authority(authorities),
         };
-        tls::client(trust, &[b"postgresql"]).map_err(|error| Error::Failed(error.to_string()))
+        tls::client(trust, &[b"postgresql"]).map_err(|error| Error::Failed(error.to_string(), None))
     }
 }
 
