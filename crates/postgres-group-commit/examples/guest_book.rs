@@ -1,6 +1,7 @@
-//! A guest book: POST adds a name, durable before the response, and GET lists the last ones. Run it with
+//! A guest book: POST adds a name once, durable before the response, and GET lists the last ones. Run it with
 //! `cargo run --example guest_book postgres://localhost/postgres`, then `curl -d Ada localhost:8080`.
 
+use std::collections::HashMap;
 use std::error::Error;
 use std::sync::Arc;
 
@@ -11,8 +12,10 @@ use postgres_group_commit::{self as pgc, Cluster, DatabaseUrl, Options, Readers,
 use tokio::net::TcpListener;
 
 const CREATE: &str =
-    "CREATE TABLE IF NOT EXISTS guests (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text)";
-const INSERT: &str = "INSERT INTO guests (name) SELECT * FROM unnest($1::text[]) RETURNING id";
+    "CREATE TABLE IF NOT EXISTS guests (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text UNIQUE)";
+// One duplicate would fail all writes of its batch.
+const INSERT: &str =
+    "INSERT INTO guests (name) SELECT * FROM unnest($1::text[]) ON CONFLICT DO NOTHING RETURNING name, id";
 const LIST: &str = "SELECT name FROM guests ORDER BY id DESC LIMIT 10";
 
 type Answer<T> = Result<T, Box<dyn Error + Send + Sync>>;
@@ -20,23 +23,30 @@ type Answer<T> = Result<T, Box<dyn Error + Send + Sync>>;
 struct Guest(String);
 
 impl pgc::Write for Guest {
-    type Output = i64;
+    /// The id, unless the name is there already.
+    type Output = Option<i64>;
     fn statements() -> Vec<&'static str> {
         vec![INSERT]
+    }
+    fn bytes(&self) -> usize {
+        self.0.len()
     }
     async fn run(
         prepared: &pgc::PreparedConnection,
         guests: Vec<Self>,
-    ) -> Result<Vec<i64>, pgc::tokio_postgres::Error> {
+    ) -> Result<Vec<Option<i64>>, pgc::tokio_postgres::Error> {
         let names: Vec<_> = guests.iter().map(|guest| &*guest.0).collect();
-        prepared.query(INSERT, &[&names]).await?.iter().map(|row| row.try_get(0)).collect()
+        let rows = prepared.query(INSERT, &[&names]).await?;
+        let mut ids: HashMap<&str, _> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+        Ok(names.iter().map(|name| ids.remove(name)).collect())
     }
 }
 
 async fn answer(request: Request<TimedBody>, guests: &WriteQueue<Guest>, readers: &Readers) -> Answer<String> {
     if request.method() == Method::POST {
         let name = Limited::new(request.into_body(), 100).collect().await?.to_bytes();
-        return Ok(guests.submit(Guest(String::from_utf8(name.into())?)).await?.to_string());
+        let id = guests.submit(Guest(String::from_utf8(name.into())?)).await?;
+        return Ok(id.map_or("already there".into(), |id| id.to_string()));
     }
     let rows = readers.query(LIST, &[]).await?;
     Ok(rows.iter().map(|row| row.get(0)).collect::<Vec<&str>>().join(", "))

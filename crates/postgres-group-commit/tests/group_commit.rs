@@ -291,7 +291,7 @@ async fn example_keeps_a_guest_book() {
     let address = listener.local_addr().unwrap();
     let (stop, stopped) = oneshot::channel::<()>();
     let client = async {
-        for (number, name) in [("1", "Ada"), ("2", "Grace")] {
+        for (number, name) in [("1", "Ada"), ("already there", "Ada"), ("3", "Grace")] {
             let added = Request::new(address, "POST", "/").body(name).send().await;
             assert_eq!((added.status(), &*added.body), (200, number));
         }

@@ -13,12 +13,12 @@ pub trait Write: Send + Sized + 'static {
     /// The statements of [`Write::run`], which are prepared when the connection opens.
     fn statements() -> Vec<&'static str>;
 
-    /// Approximate number of bytes that the write adds to a statement. A batch accepts no further writes after 1 MiB.
-    fn bytes(&self) -> usize {
-        size_of::<Self>()
-    }
+    /// Approximate number of bytes that the write adds to a statement, with those of its texts. A batch accepts no further
+    /// writes after 1 MiB.
+    fn bytes(&self) -> usize;
 
-    /// Carries out the writes of a batch and returns their outcomes, in order.
+    /// Carries out the writes of a batch and returns their outcomes, in order. SQL promises no order of the rows of `RETURNING`:
+    /// match them to the writes by a column, or insert by `unnest(…) WITH ORDINALITY ORDER BY ordinality`.
     ///
     /// Best with one statement, so that no transaction is open between two round trips. If there are several, `run` begins
     /// and commits a transaction, and rolls it back before it fails. It ignores no error of a statement, after which PostgreSQL

@@ -17,6 +17,13 @@ const TCP_USER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A URL `postgres://USER:PASSWORD@HOST:PORT,HOST:PORT/DATABASE?PARAMETERS` with its timeout. Displayed without
 /// its password.
+///
+/// The parameters are those of tokio-postgres, and of libpq:
+///
+/// - `sslmode`: `disable`, `prefer`, `require`, `verify-ca` or `verify-full`. Only the last two verify the server. The default,
+///   `prefer`, is not encrypted if the server has no TLS.
+/// - `sslrootcert`: the authorities to trust, a file in PEM, or `system`. Needed to verify. `system` implies `verify-full`.
+/// - `connect_timeout`: seconds for a connection to one address. 10/18 of [`Self::timeout`] by default.
 #[derive(Clone)]
 pub struct DatabaseUrl {
     config: Config,

@@ -21,6 +21,10 @@ impl Write for Guest {
         vec![INSERT]
     }
 
+    fn bytes(&self) -> usize {
+        self.0.len()
+    }
+
     async fn run(prepared: &PreparedConnection, guests: Vec<Self>) -> Result<Vec<Self::Output>, PostgresError> {
         let names: Vec<_> = guests.iter().map(|guest| &*guest.0).collect();
         let rows = prepared.query(INSERT, &[&names]).await?;
