@@ -23,8 +23,8 @@ pub enum Error {
     #[error("{0}: the change may have been made")]
     Unknown(String),
     /// A retry does not help. A write was not applied. If the server rejected a statement, also has its SQLSTATE, such as
-    /// [`SqlState::UNIQUE_VIOLATION`] of a duplicate. A [`Write`](crate::Write) that violates a constraint fails its whole
-    /// batch: let its statement say `ON CONFLICT`, and return an outcome.
+    /// [`SqlState::UNIQUE_VIOLATION`] of a duplicate. A [`Write`](crate::Write) that violates a constraint fails all of its
+    /// batch, of which a retry helps the others: let its statement say `ON CONFLICT`, and return an outcome.
     #[error("{0}")]
     Failed(String, Option<SqlState>),
 }
