@@ -9,7 +9,6 @@ mod deliveries;
 mod endpoint;
 mod outage;
 mod relaying;
-mod retention;
 mod secrets;
 mod status;
 mod url;

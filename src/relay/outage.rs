@@ -36,14 +36,8 @@ impl Outage {
     }
 
     fn is_warning_due(&mut self, cause: &str) -> bool {
-        let is_recent = |last: &Instant| last.elapsed() < INTERVAL;
-        if self.warned.get(cause).is_some_and(is_recent) {
-            return false;
-        }
-        if self.warned.len() >= CAUSES {
-            self.warned.retain(|_, last| is_recent(last));
-        }
-        let is_due = self.warned.len() < CAUSES;
+        self.warned.retain(|_, last| last.elapsed() < INTERVAL);
+        let is_due = self.warned.len() < CAUSES && !self.warned.contains_key(cause);
         if is_due {
             self.warned.insert(cause.to_owned(), Instant::now());
         }

@@ -18,11 +18,8 @@ use crate::net::regular_file;
 #[derive(Clone)]
 pub struct Secrets {
     file: PathBuf,
-    keys: Arc<Mutex<Vec<Key>>>,
+    keys: Arc<Mutex<Vec<Vec<u8>>>>,
 }
-
-#[derive(Clone)]
-struct Key(Vec<u8>);
 
 impl Secrets {
     /// Reads a file with one secret per line. Errors are for the operator and quote no part of the file.
@@ -35,7 +32,7 @@ impl Secrets {
     /// Returns the header `webhook-signature`: a signature for each secret. `timestamp` is in seconds since 1970.
     pub fn sign(&self, id: MessageId, timestamp: i64, body: &[u8]) -> String {
         let keys = self.keys.lock();
-        let signatures = keys.iter().map(|Key(key)| {
+        let signatures = keys.iter().map(|key| {
             let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes keys of any length");
             mac.update(format!("{id}.{timestamp}.").as_bytes());
             mac.update(body);
@@ -62,7 +59,7 @@ impl Secrets {
     }
 }
 
-fn parse(text: &[u8], file: &Path) -> Result<Vec<Key>, String> {
+fn parse(text: &[u8], file: &Path) -> Result<Vec<Vec<u8>>, String> {
     // Windows programs write a byte order mark at the start of a file.
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
     let lines = text.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii).filter(|line| !line.is_empty());
@@ -77,9 +74,9 @@ fn parse(text: &[u8], file: &Path) -> Result<Vec<Key>, String> {
     }
 }
 
-fn key(line: &[u8]) -> Option<Key> {
+fn key(line: &[u8]) -> Option<Vec<u8>> {
     let bytes = STANDARD.decode(line.strip_prefix(b"whsec_")?).ok()?;
-    (24..=64).contains(&bytes.len()).then_some(Key(bytes))
+    (24..=64).contains(&bytes.len()).then_some(bytes)
 }
 
 #[cfg(test)]

@@ -11,8 +11,8 @@ use sweep::Sweep;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::Status;
 use super::deliveries::{Deliveries, PATIENCE, Receiver};
-use super::{Status, retention};
 use crate::domain::{AccountId, MessageId};
 use crate::runtime::backoff::Backoff;
 use crate::runtime::clock::Clock;
@@ -30,6 +30,10 @@ const COUNT: Duration = Duration::from_secs(5);
 /// Maximum count of queued messages, to bound the cost of counting.
 const MAX_COUNT: u32 = 10_000;
 
+/// Interval at which old messages are deleted, and maximum number in one write, so that other writes are not blocked.
+const DELETION: Duration = Duration::from_secs(10);
+const DELETED: u32 = 256;
+
 /// Maximum time that a stop waits for acknowledgements, within the limit of the shutdown, so that they are marked as sent.
 const ACKNOWLEDGEMENT_GRACE: Duration = Duration::from_secs(8);
 
@@ -42,7 +46,7 @@ pub async fn run<R: Receiver>(
     status: Arc<Status>,
     mut stopped: watch::Receiver<bool>,
 ) {
-    let deleting = retention::run(retention, Arc::clone(&store), clock.clone(), Arc::clone(&status));
+    let deleting = delete_sent(retention, Arc::clone(&store), clock.clone(), Arc::clone(&status));
     let mut relaying = Relaying {
         receiver: Arc::new(receiver),
         deliveries: Deliveries::default(),
@@ -64,6 +68,24 @@ pub async fn run<R: Receiver>(
         () = deleting => {}
     }
     relaying.finish().await;
+}
+
+/// Deletes messages `retention` after they were sent, while this process is the active relay. Never ends.
+async fn delete_sent(retention: Duration, store: Arc<Store>, clock: Clock, status: Arc<Status>) {
+    loop {
+        sleep(DELETION).await;
+        while status.is_active() {
+            match store.delete_sent_messages(clock.earlier().minus(retention), DELETED).await {
+                Ok(deleted) if deleted == u64::from(DELETED) => {}
+                Ok(_) => break,
+                Err(error) => {
+                    // At level debug, because the relay itself reports an unavailable database.
+                    tracing::debug!(%error, "cannot delete expired messages, retrying");
+                    break;
+                }
+            }
+        }
+    }
 }
 
 /// The task that relays.
