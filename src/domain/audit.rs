@@ -34,7 +34,7 @@ names! {
 }
 
 impl Action {
-    /// A step of an order by another than its customer.
+    /// A step of an order.
     pub const fn step(transition: Transition) -> Self {
         match transition {
             Transition::Approve => Self::ApproveOrder,

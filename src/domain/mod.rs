@@ -22,7 +22,7 @@ pub use message::{
     Message, MessageId, MessageIds, MessageQuery, MessageRecord, MessageState, MessageText, TrackedMessage,
 };
 pub(crate) use names::names;
-pub use order::{NewOrder, Order, OrderClerk, OrderQuery, OrderStatus, OrderTransition, Transition};
+pub use order::{NewOrder, Order, OrderQuery, OrderStatus, OrderTransition, Transition};
 pub use page::{Direction, PageLimit, PageQuery};
 pub use pet::{NewPet, Pet, PetName, PetQuery, PetStatus, StatusCounts, sample_animals};
 pub use secret::{Secret, random};

@@ -1,6 +1,6 @@
 //! Orders of animals, and the transitions between their statuses.
 
-use super::{AccountId, Actor, PageQuery, PetStatus, Timestamp, names};
+use super::{AccountId, Actor, PageQuery, PetStatus, Role, Timestamp, names};
 
 names! {
     /// The databases store the codes.
@@ -70,23 +70,16 @@ impl NewOrder {
     }
 }
 
-/// The party that changes the status of an order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum OrderClerk {
-    /// The customer, whose order it must be.
-    Customer(AccountId),
-    /// An account of the staff. The audit records the step if the order is another account's. Boxed, because most
-    /// transitions have no actor, and they are moved.
-    Staff(AccountId, Box<Actor>),
-}
-
-/// A transition of an order.
+/// A transition of an order. The audit records every cancellation, and every other step of another account's order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OrderTransition {
-    pub by: OrderClerk,
+    pub account: AccountId,
+    /// A customer changes only its own orders.
+    pub role: Role,
     pub order: i64,
     pub transition: Transition,
-    pub now: Timestamp,
+    /// Boxed, because transitions are moved.
+    pub actor: Box<Actor>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

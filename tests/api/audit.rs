@@ -18,13 +18,13 @@ async fn row_of_a_step_names_its_client_and_the_id_of_its_response() {
             service.step(key, order, step).header("x-forwarded-for", "203.0.113.9, 192.0.2.60")
         };
 
-        // Rejected, simulated and own steps leave no row, and a replayed one no second.
+        let cancelled = step(&carol, 2, "cancel").send().await;
+        // Rejected and simulated steps leave no row, nor does an own approval. A replayed step leaves no second.
         for (status, request) in [
             (403, step(&carol, 1, "approve")),
             (409, step(&service.key, 1, "deliver")),
             (503, step(&service.key, 1, "approve").header("prefer", "code=503")),
             (200, step(&service.key, 3, "approve")),
-            (200, step(&carol, 2, "cancel")),
             (200, step(&service.key, 1, "approve").header("idempotency-key", "once").header("x-request-id", "mine")),
             (200, step(&service.key, 1, "approve").header("idempotency-key", "once")),
         ] {
@@ -38,13 +38,19 @@ async fn row_of_a_step_names_its_client_and_the_id_of_its_response() {
         let rows = service.audit().await;
         let shown = rows.iter().map(|row| format!("{} {} {}", row.action, row.actor, row.subject));
         let expected = [
+            "order.cancel carol@example.com order 2 of carol@example.com",
             "order.approve ada@example.com order 1 of carol@example.com",
             "order.deliver ada@example.com order 1 of carol@example.com",
             "order.cancel ada@example.com order 4 of carol@example.com",
         ];
         assert_eq!(shown.collect::<Vec<_>>(), expected);
         assert!(rows.iter().all(|row| (row.at, row.client_address.as_deref()) == (NOW, Some("192.0.2.60"))));
-        let ids = [Some("mine"), delivered.header("x-request-id"), Some("pet_test_[hidden]")];
+        let ids = [
+            cancelled.header("x-request-id"),
+            Some("mine"),
+            delivered.header("x-request-id"),
+            Some("pet_test_[hidden]"),
+        ];
         assert_eq!(rows.iter().map(|row| row.request_id.as_deref()).collect::<Vec<_>>(), ids);
     }
 }

@@ -47,6 +47,7 @@ async fn each_change_leaves_one_row_without_a_secret() {
         key.revoke grace@hopper.example: key 2 (pet_test_…KEY1) of grace@hopper.example: laptop | 127.0.0.1 ID
         account.set_password grace@hopper.example: grace@hopper.example | 127.0.0.1 ID
         order.approve ada@lovelace.example: order 1 of grace@hopper.example | 127.0.0.1 ID
+        order.cancel grace@hopper.example: order 1 of grace@hopper.example | 127.0.0.1 ID
         key.revoke grace@hopper.example: key 3 (pet_test_…KEY2) of grace@hopper.example: laptop | 127.0.0.1 ID
         account.delete grace@hopper.example: grace@hopper.example | 127.0.0.1 ID
         store.reset ada@lovelace.example: staging | 127.0.0.1 ID

@@ -9,7 +9,7 @@ use petstore::domain::api_key::Rotation;
 use petstore::domain::order::TransitionError;
 use petstore::domain::{
     AccountId, Actor, ApiKey, AuditEntry, AuditQuery, Deployment, Direction, KeyId, NewAccount, NewOrder, Order,
-    OrderClerk, OrderQuery, OrderTransition, PageLimit, PageQuery, PetStatus, Role, Timestamp, Transition,
+    OrderQuery, OrderTransition, PageLimit, PageQuery, PetStatus, Role, Timestamp, Transition,
 };
 use petstore::store::{Outcome, Result, Store};
 use testkit::postgres::{self, query};
@@ -67,16 +67,17 @@ fn ada() -> Actor {
 
 async fn step(
     store: &Store,
-    by: OrderClerk,
+    (account, role, actor): (AccountId, Role, Actor),
     order: i64,
     transition: Transition,
 ) -> Result<Outcome<Order, TransitionError>> {
-    store.transition_order(OrderTransition { by, order, transition, now: NOW }, None).await
+    let change = OrderTransition { account, role, order, transition, actor: Box::new(actor) };
+    store.transition_order(change, None).await
 }
 
 /// Every audited change of the store, by `actor`. Returns whether it happened.
 async fn change(store: &Store, number: usize, customer: AccountId, actor: Actor) -> Result<bool> {
-    let staff = OrderClerk::Staff(AccountId(1), Box::new(actor.clone()));
+    let staff = (AccountId(1), Role::Staff, actor.clone());
     let another = ApiKey::generate(Deployment::Staging);
     Ok(match number {
         0 => store.create_account(NewAccount::customer(email("ben@example.com"), None, NOW), actor).await?.is_some(),
@@ -164,7 +165,7 @@ fn change_that_does_not_happen_leaves_no_row() {
         let (ada_id, grace) = (account(&store, "ada@example.com").await, customer(&store, "grace@example.com").await);
         store.revoke_key(KeyId(1), OPERATOR).await.unwrap();
         let rows = audit(&store).await;
-        let by_staff = || OrderClerk::Staff(ada_id, Box::new(ada()));
+        let by_staff = || (ada_id, Role::Staff, ada());
 
         let taken = NewAccount::customer(email("GRACE@example.com"), None, NOW);
         assert_eq!(store.create_account(taken, ada()).await.unwrap(), None);
@@ -188,26 +189,35 @@ fn change_that_does_not_happen_leaves_no_row() {
         assert!(store.reset(broken, ada(), || false).await.is_err());
         assert_eq!(audit(&store).await, rows);
 
-        // Steps of own orders are not audited, not even those of staff.
-        let own = OrderClerk::Staff(grace, Box::new(Actor { account: Some(email("grace@example.com")), ..ada() }));
-        assert!(step(&store, OrderClerk::Customer(grace), 1, Transition::Cancel).await.unwrap().executed().is_some());
+        // Staff may approve own orders.
+        let own = (grace, Role::Staff, Actor { account: Some(email("grace@example.com")), ..ada() });
         assert!(step(&store, own, 2, Transition::Approve).await.unwrap().executed().is_some());
         assert_eq!(audit(&store).await, rows);
     });
 }
 
 #[test]
-fn customer_who_leaves_cancels_own_orders() {
+fn own_cancellations_leave_rows() {
     on_every_database(async |store| {
         let grace = customer(&store, "grace@example.com").await;
         let before = audit(&store).await.len();
-        let by_herself = Actor { account: Some(email("grace@example.com")), ..ada() };
+        let by_herself = || Actor { account: Some(email("grace@example.com")), ..ada() };
+        let own = (grace, Role::Customer, by_herself());
 
-        assert!(store.delete_account(grace, Some(digest("old")), by_herself).await.unwrap());
+        assert!(step(&store, own.clone(), 1, Transition::Cancel).await.unwrap().executed().is_some());
+        assert!(step(&store, own, 1, Transition::Cancel).await.unwrap().executed().is_none());
+        assert!(store.delete_account(grace, Some(digest("old")), by_herself()).await.unwrap());
 
         let rows = audit(&store).await;
-        let rows: Vec<_> = rows[before..].iter().map(|row| (row.action.as_str(), &*row.actor)).collect();
-        assert_eq!(rows, ["key.revoke", "key.revoke", "account.delete"].map(|action| (action, "grace@example.com")));
+        let rows: String = rows[before..].iter().map(shown).collect();
+        expect![[r#"
+            1000 order.cancel | grace@example.com | order 1 of grace@example.com | 203.0.113.7 r-1
+            1000 key.revoke | grace@example.com | key 1 (pet_test_…) of grace@example.com: test | 203.0.113.7 r-1
+            1000 key.revoke | grace@example.com | key 2 (pet_test_…) of grace@example.com: test | 203.0.113.7 r-1
+            1000 order.cancel | grace@example.com | order 2 of grace@example.com | 203.0.113.7 r-1
+            1000 account.delete | grace@example.com | grace@example.com | 203.0.113.7 r-1
+        "#]]
+        .assert_eq(&rows);
     });
 }
 

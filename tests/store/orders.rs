@@ -3,8 +3,7 @@
 
 use petstore::domain::order::{PlaceOrderError, TransitionError};
 use petstore::domain::{
-    AccountId, Actor, NewOrder, Order, OrderClerk, OrderQuery, OrderStatus, OrderTransition, PetStatus, Timestamp,
-    Transition,
+    AccountId, Actor, NewOrder, Order, OrderQuery, OrderStatus, OrderTransition, PetStatus, Role, Timestamp, Transition,
 };
 use petstore::store::{Outcome, Store};
 
@@ -84,10 +83,8 @@ async fn change(
     order: i64,
     transition: Transition,
 ) -> Outcome<Order, TransitionError> {
-    store
-        .transition_order(OrderTransition { by: OrderClerk::Customer(account), order, transition, now: LATER }, None)
-        .await
-        .unwrap()
+    let (role, actor) = (Role::Customer, Box::new(Actor::command_line(LATER)));
+    store.transition_order(OrderTransition { account, role, order, transition, actor }, None).await.unwrap()
 }
 
 async fn list(store: &Store, account: AccountId) -> Vec<Order> {

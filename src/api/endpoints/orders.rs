@@ -17,9 +17,7 @@ use crate::api::operations::Operation;
 use crate::api::response::{self, Response};
 use crate::api::state::Api;
 use crate::domain::order::{PlaceOrderError, TransitionError};
-use crate::domain::{
-    AccountId, Actor, NewOrder, Order, OrderClerk, OrderQuery, OrderStatus, OrderTransition, Role, Transition,
-};
+use crate::domain::{AccountId, Actor, NewOrder, Order, OrderQuery, OrderStatus, OrderTransition, Role, Transition};
 use crate::store::{Outcome, StoredResponse};
 
 /// The path of an order, before its id.
@@ -102,11 +100,8 @@ pub async fn change(call: &Call<'_>, peer: &Peer, transition: Transition) -> Res
     }
     let key = call.key(&changed)?;
     let order = call.id().ok_or_else(order_not_found)?;
-    let by = match call.customer() {
-        Some(customer) => OrderClerk::Customer(customer),
-        None => OrderClerk::Staff(call.account, Box::new(actor(call, peer).await?)),
-    };
-    let change = OrderTransition { by, order, transition, now: call.api.clock.now() };
+    let actor = Box::new(actor(call, peer).await?);
+    let change = OrderTransition { account: call.account, role: call.role, order, transition, actor };
     let outcome = call.api.store.transition_order(change, key).await?;
     // An account that was staff may have changed an order that it may not see any more.
     if let (Outcome::Replayed(_), Some(_)) = (&outcome, call.customer()) {
@@ -115,7 +110,7 @@ pub async fn change(call: &Call<'_>, peer: &Peer, transition: Transition) -> Res
     idempotency::respond(outcome, changed)
 }
 
-/// Returns the caller for the audit, which records steps of another account's order.
+/// Returns the caller for the audit.
 async fn actor(call: &Call<'_>, peer: &Peer) -> Result<Actor, ApiError> {
     let api = call.api;
     // Without an account, the key is not valid any more.

@@ -15,8 +15,8 @@ use crate::store::Store;
 
 /// List the changes of accounts, keys and orders, newest first
 ///
-/// The audit has every change of an account, password, role or key, every reset, restore and move, and every step of an
-/// order by another than its customer. It is written in the transaction of the change.
+/// The audit has every change of an account, password, role or key, every reset, restore and move, every cancelled order, and
+/// every other step of an order by another than its customer. It is written in the transaction of the change.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:

@@ -15,7 +15,7 @@ use crate::config::{Common, one_of};
 use crate::domain::order::TransitionError;
 use crate::domain::time::duration;
 use crate::domain::{
-    AccountId, Direction, Email, Order, OrderClerk, OrderQuery, OrderStatus, OrderTransition, PageLimit, Transition,
+    AccountId, Direction, Email, Order, OrderQuery, OrderStatus, OrderTransition, PageLimit, Role, Transition,
 };
 use crate::runtime::clock::Clock;
 use crate::store::Outcome as Written;
@@ -118,11 +118,9 @@ impl Ids {
         with_store(common, Create::Never, async |store| {
             let mut unchanged = 0;
             for order in &self.ids {
-                let actor = actor();
                 // No account, so each step is audited.
-                let now = actor.at;
-                let by = OrderClerk::Staff(AccountId(0), Box::new(actor));
-                let change = OrderTransition { by, order: *order, transition, now };
+                let (account, role, actor) = (AccountId(0), Role::Staff, Box::new(actor()));
+                let change = OrderTransition { account, role, order: *order, transition, actor };
                 let why = match store.transition_order(change, None).await? {
                     Written::Refused(TransitionError::NotFound) => "it does not exist".to_owned(),
                     Written::Refused(TransitionError::WrongStatus { status, .. }) => {

@@ -96,10 +96,8 @@ pub(super) async fn cancel_all<T: Transaction>(
         let cancelled: Vec<(i64,)> = tx.all(cancel, &[&to, &actor.at, &account, status]).await?;
         let orders = format!("{:?}", cancelled.iter().map(|(id,)| id).collect::<Vec<_>>());
         tx.execute(release, &[&to.pet(), &orders]).await?;
-        if actor.account.as_ref() != Some(email) {
-            let values: Parameters<'_> = &[&actor.at, &action, &name, email, &address, &actor.request_id, &orders];
-            tx.execute(record, values).await?;
-        }
+        let values: Parameters<'_> = &[&actor.at, &action, &name, email, &address, &actor.request_id, &orders];
+        tx.execute(record, values).await?;
     }
     Ok(())
 }

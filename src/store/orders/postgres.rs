@@ -7,7 +7,8 @@ use tokio_postgres::types::ToSql;
 
 use crate::domain::order::{PlaceOrderError, TransitionError};
 use crate::domain::{
-    AccountId, Action, NewOrder, Order, OrderClerk, OrderQuery, OrderStatus, OrderTransition, PetStatus, Timestamp,
+    AccountId, Action, NewOrder, Order, OrderQuery, OrderStatus, OrderTransition, PetStatus, Role, Timestamp,
+    Transition,
 };
 use crate::store::audit::client_address;
 use crate::store::orders::{LISTS_OF_ALL, Lists, NAMES, list};
@@ -46,37 +47,23 @@ const PLACE: &str = "WITH given AS (
     )
     SELECT pet_id, id FROM placed UNION ALL SELECT id, NULL FROM pets WHERE id IN (SELECT pet_id FROM given)";
 
-/// Changes the order that `own` has locked, and its animal.
-macro_rules! transition {
-    ($own:expr, $recorded:literal) => {
-        concat!(
-            "WITH own AS (",
-            $own,
-            "), moved AS (
-                UPDATE orders SET status = $4, updated_at = greatest(own.updated_at, $6) FROM own
-                WHERE orders.id = own.id AND own.status = ANY ($3::smallint[])
-                RETURNING orders.pet_id, orders.updated_at
-            ), animal AS (
-                UPDATE pets SET status = $5 FROM moved WHERE pets.id = moved.pet_id AND pets.status <> $5
-            )",
-            $recorded,
-            "SELECT own.id, own.pet_id, own.account_id, own.status, own.created_at, moved.updated_at
-            FROM own LEFT JOIN moved ON true"
-        )
-    };
-}
-
 /// Locks the order first. A transition therefore waits for the one before it, and sees its result.
-const TRANSITION: &str = transition!(select!("WHERE id = $1 AND account_id = $2 FOR UPDATE"), "");
-
-/// As [`TRANSITION`], for staff. Records the step of another account's order.
-const TRANSITION_BY_STAFF: &str = transition!(
-    select!("WHERE id = $1 FOR UPDATE"),
-    ", recorded AS (
+const TRANSITION: &str = concat!(
+    "WITH own AS (",
+    select!("WHERE id = $1 AND ($12::boolean OR account_id = $2) FOR UPDATE"),
+    "), moved AS (
+        UPDATE orders SET status = $4, updated_at = greatest(own.updated_at, $6) FROM own
+        WHERE orders.id = own.id AND own.status = ANY ($3::smallint[])
+        RETURNING orders.pet_id, orders.updated_at
+    ), animal AS (
+        UPDATE pets SET status = $5 FROM moved WHERE pets.id = moved.pet_id AND pets.status <> $5
+    ), recorded AS (
         INSERT INTO audit (created_at, action, actor, subject, client_address, request_id)
-        SELECT $7, $8, $9, 'order ' || own.id || ' of ' || accounts.email, $10, $11
-        FROM moved, own JOIN accounts ON accounts.id = own.account_id WHERE own.account_id <> $2
-    )"
+        SELECT $6, $7, $8, 'order ' || own.id || ' of ' || accounts.email, $9, $10
+        FROM moved, own JOIN accounts ON accounts.id = own.account_id WHERE own.account_id <> $2 OR $11::boolean
+    )
+    SELECT own.id, own.pet_id, own.account_id, own.status, own.created_at, moved.updated_at
+    FROM own LEFT JOIN moved ON true"
 );
 
 /// Lists by a column compare rows, which PostgreSQL reads from one index in order.
@@ -199,7 +186,7 @@ impl Write for OrderTransition {
     /// If transactions had several transitions, two processes could wait for each other's orders.
     const KEYED_BATCH: usize = 1;
 
-    const STATEMENTS: &[&str] = &[TRANSITION, TRANSITION_BY_STAFF];
+    const STATEMENTS: &[&str] = &[TRANSITION];
 
     async fn run(prepared: &PreparedConnection, transitions: Vec<Self>) -> Result<Vec<WriteResult<Self>>, Error> {
         let mut results = Vec::with_capacity(transitions.len());
@@ -214,23 +201,20 @@ async fn apply(
     prepared: &PreparedConnection,
     request: &OrderTransition,
 ) -> Result<WriteResult<OrderTransition>, Error> {
-    let transition = request.transition;
+    let OrderTransition { account, role, order, transition, actor } = request;
     let (from, to) = transition.rule();
     let from: Vec<_> = from.iter().map(|status| status.code()).collect();
-    let (status, pet, now) = (to.code(), to.pet().code(), request.now.as_milliseconds());
-    let (OrderClerk::Customer(account) | OrderClerk::Staff(account, _)) = &request.by;
-    let parameters: [&(dyn ToSql + Sync); 6] = [&request.order, &account.0, &from, &status, &pet, &now];
-    let rows = match &request.by {
-        OrderClerk::Customer(_) => prepared.query(TRANSITION, &parameters).await?,
-        OrderClerk::Staff(_, actor) => {
-            let (action, name, address) = (Action::step(transition).as_str(), actor.name(), client_address(actor));
-            let recorded: [&(dyn ToSql + Sync); 5] = [&actor.at, &action, &name, &address, &actor.request_id];
-            prepared.query(TRANSITION_BY_STAFF, &[&parameters[..], &recorded[..]].concat()).await?
-        }
-    };
+    let (status, pet, is_staff, is_cancel) =
+        (to.code(), to.pet().code(), *role == Role::Staff, *transition == Transition::Cancel);
+    let (action, name, address) = (Action::step(*transition).as_str(), actor.name(), client_address(actor));
+    let parameters: [&(dyn ToSql + Sync); 12] = [
+        order, &account.0, &from, &status, &pet, &actor.at, &action, &name, &address, &actor.request_id, &is_cancel,
+        &is_staff,
+    ];
+    let rows = prepared.query(TRANSITION, &parameters).await?;
     let Some(row) = rows.first() else { return Ok(Err(TransitionError::NotFound)) };
     Ok(match row.try_get::<_, Option<Timestamp>>(5)? {
         Some(_) => Ok(Order { status: to, ..Order::from_row(row)? }),
-        None => Err(TransitionError::WrongStatus { transition, status: row.try_get(3)? }),
+        None => Err(TransitionError::WrongStatus { transition: *transition, status: row.try_get(3)? }),
     })
 }

@@ -4,7 +4,7 @@ use rusqlite::{Row, params_from_iter};
 
 use crate::domain::order::{PlaceOrderError, TransitionError};
 use crate::domain::{
-    AccountId, Action, Email, NewOrder, Order, OrderClerk, OrderQuery, OrderStatus, OrderTransition, PetStatus,
+    AccountId, Action, Email, NewOrder, Order, OrderQuery, OrderStatus, OrderTransition, PetStatus, Role, Transition,
 };
 use crate::store::accounts::FIND_EMAIL;
 use crate::store::orders::{LISTS_OF_ALL, Lists, list};
@@ -115,14 +115,11 @@ fn place(conn: &WriteConnection<'_>, order: &NewOrder) -> Result<Result<Order, P
 }
 
 fn apply(conn: &WriteConnection<'_>, request: OrderTransition) -> Result<Result<Order, TransitionError>> {
-    let OrderTransition { by, order: id, transition, now } = request;
-    let customer = match by {
-        OrderClerk::Customer(customer) => Some(customer.0),
-        OrderClerk::Staff(..) => None,
-    };
+    let OrderTransition { account, role, order: id, transition, actor } = request;
+    let customer = (role == Role::Customer).then_some(account.0);
     let found: Option<Order> = conn.find(FIND, (id, customer), rows::read)?;
     let Some(order) = found else { return Ok(Err(TransitionError::NotFound)) };
-    let Some(moved) = order.after(transition, now) else {
+    let Some(moved) = order.after(transition, actor.at) else {
         return Ok(Err(TransitionError::WrongStatus { transition, status: order.status }));
     };
     conn.execute(
@@ -132,9 +129,7 @@ fn apply(conn: &WriteConnection<'_>, request: OrderTransition) -> Result<Result<
     if moved.status.pet() != order.status.pet() {
         pets::sqlite::set_status(conn, moved.pet_id, moved.status.pet())?;
     }
-    if let OrderClerk::Staff(account, actor) = by
-        && account != order.account
-    {
+    if account != order.account || transition == Transition::Cancel {
         let customer: Email = conn.query_row(FIND_EMAIL.sqlite, [order.account.0], |row| row.get(0))?;
         let subject = format!("order {id} of {}", customer.as_str());
         at_once(conn.record(&actor, Action::step(transition), &subject))?;

@@ -8,7 +8,7 @@ use petstore::domain::api_key::{KeyName, NewKey};
 use petstore::domain::order::OrderStatus;
 use petstore::domain::{
     AccountId, Actor, ApiKey, IdempotencyKey, KeyId, KeyedRequest, Message, MessageId, MessageIds, MessageText,
-    NewOrder, NewPet, Order, OrderClerk, OrderTransition, Pet, PetName, PetQuery, Role, Timestamp, Transition,
+    NewOrder, NewPet, Order, OrderTransition, Pet, PetName, PetQuery, Role, Timestamp, Transition,
 };
 use petstore::store::{Outcome, Store, StoreError, StoredResponse, WriteKey};
 
@@ -113,11 +113,8 @@ async fn carry_out(
             Ok(Response::Refused)
         }
         Operation::MoveOrder { order, transition } => {
-            let by = match role {
-                Role::Customer => OrderClerk::Customer(account),
-                Role::Staff => OrderClerk::Staff(account, Box::new(Actor::command_line(wall))),
-            };
-            let transition = OrderTransition { by, order, transition, now: wall };
+            let actor = Box::new(Actor::command_line(wall));
+            let transition = OrderTransition { account, role, order, transition, actor };
             Ok(respond(store.transition_order(transition, None).await?, |order| Response::Status(order.status)))
         }
         Operation::FindPet(id) => Ok(Response::Pet(store.find_pet(id).await?.map(|pet| named(&pet)))),

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use petstore::domain::{
-    AccountId, IdempotencyKey, KeyedRequest, NewOrder, OrderClerk, OrderTransition, PageLimit, Pet, PetQuery,
-    PetStatus, Transition,
+    AccountId, IdempotencyKey, KeyedRequest, NewOrder, OrderTransition, PageLimit, Pet, PetQuery, PetStatus, Role,
+    Transition,
 };
 use petstore::store::postgres::{Options, Postgres};
 use petstore::store::{Store, StoreError, StoredResponse, WriteKey};
@@ -252,7 +252,8 @@ async fn approval_of_new_order(store: &Arc<Store>) -> OrderTransition {
     let pet_id = create(Arc::clone(store), "Rex".into()).await.unwrap();
     let order = NewOrder { account: customer, pet_id, now: NOW };
     let order = store.place_order(order, None).await.unwrap().executed().unwrap().id;
-    OrderTransition { by: OrderClerk::Customer(customer), order, transition: Transition::Approve, now: NOW }
+    let (role, actor) = (Role::Customer, Box::new(OPERATOR));
+    OrderTransition { account: customer, role, order, transition: Transition::Approve, actor }
 }
 
 /// The key of a request that creates an animal.
