@@ -79,6 +79,11 @@ impl Email {
         &self.0
     }
 
+    /// Returns whether `name` is this address.
+    pub fn is_named(&self, name: &str) -> bool {
+        Self::parse(name).is_ok_and(|email| email == *self)
+    }
+
     /// Names the account and its role in the audit.
     pub fn with_role(&self, role: Role) -> String {
         format!("{} ({})", self.0, role.as_str())

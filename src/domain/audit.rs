@@ -1,9 +1,8 @@
 //! The audit: who changed accounts, roles, keys, the orders of others, and the store as a whole.
 
-use std::convert::Infallible;
 use std::net::IpAddr;
 
-use super::{Email, PageQuery, Timestamp, Transition, names};
+use super::{Email, Timestamp, Transition, names};
 
 /// The name of the actor of a command, which has no account.
 const COMMAND_LINE: &str = "command line";
@@ -82,10 +81,49 @@ pub struct AuditEntry {
     pub request_id: Option<String>,
 }
 
-/// Selects one page of the audit.
-#[derive(Clone, Copy, Debug)]
-pub struct AuditQuery {
-    pub page: PageQuery<Infallible>,
-    /// Lists only rows of this time or later.
+/// Selects rows of the audit. The default selects all.
+#[derive(Clone, Debug, Default)]
+pub struct AuditFilter {
+    /// Rows of this time or later.
     pub since: Timestamp,
+    /// Rows before this time.
+    pub until: Option<Timestamp>,
+    /// Changes by this account, of it, or of its keys and orders.
+    pub account: Option<Email>,
+    /// An action, such as `key.revoke`, or the first part of its name, such as `key`.
+    pub action: Option<String>,
+    /// Changes of the key with this id.
+    pub key: Option<i64>,
+    /// A part of the subject.
+    pub subject: Option<String>,
+}
+
+impl AuditFilter {
+    pub fn selects(&self, entry: &AuditEntry) -> bool {
+        let is_action = |action: &String| {
+            entry.action.strip_prefix(&**action).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        entry.at >= self.since
+            && self.until.is_none_or(|until| entry.at < until)
+            && self.account.as_ref().is_none_or(|email| is_about(entry, email))
+            && self.action.as_ref().is_none_or(is_action)
+            && self.key.is_none_or(|key| names_key(&entry.subject, key))
+            && self.subject.as_ref().is_none_or(|text| entry.subject.contains(text))
+    }
+}
+
+/// Returns whether the account is the actor of a change, or named in its subject.
+fn is_about(entry: &AuditEntry, account: &Email) -> bool {
+    account.is_named(&entry.actor) || named(&entry.subject).split(' ').any(|name| account.is_named(name))
+}
+
+/// Returns the part of a subject before a text that a user has chosen, such as the name of a key.
+fn named(subject: &str) -> &str {
+    subject.split(": ").next().unwrap_or_default()
+}
+
+/// Returns whether a subject names a key by its id: "key 1 (…) of …: NAME", or "key 1 (…) to key 2 (…) of …".
+fn names_key(subject: &str, key: i64) -> bool {
+    let (keys, key) = (named(subject), format!("key {key} ("));
+    keys.starts_with(&key) || keys.contains(&format!(" to {key}"))
 }

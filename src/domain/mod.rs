@@ -16,7 +16,7 @@ pub mod token_bucket;
 
 pub use account::{Account, AccountId, Email, NewAccount, Role};
 pub use api_key::{ApiKey, KeyHash, KeyId, KeyRecord};
-pub use audit::{Action, Actor, AuditEntry, AuditQuery};
+pub use audit::{Action, Actor, AuditEntry, AuditFilter};
 pub use idempotency::{IdempotencyKey, KeyedRequest};
 pub use message::{
     Message, MessageId, MessageIds, MessageQuery, MessageRecord, MessageState, MessageText, TrackedMessage,

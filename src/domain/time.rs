@@ -7,7 +7,7 @@ use jiff::tz::Offset;
 use super::Invalid;
 
 /// Milliseconds since 1970-01-01T00:00:00Z. Displayed as `2026-11-20T09:30:00.123Z` (ISO 8601, UTC).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Timestamp(i64);
 
 impl Timestamp {

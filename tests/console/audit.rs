@@ -55,6 +55,34 @@ async fn each_change_leaves_one_row_without_a_secret() {
 }
 
 #[tokio::test]
+async fn audit_is_filtered_and_keeps_its_filters() {
+    let service = Service::start().await;
+    let (mut ada, mut grace) = (staff(&service, ADA).await, ConsoleUser::signed_in(&service, GRACE).await);
+    for number in 0..21 {
+        grace.key(&format!("key {number}")).await;
+    }
+    service.sql("UPDATE audit SET created_at = created_at - 2 * 86400000 WHERE action LIKE 'account.%'");
+    for (filter, count) in [
+        ("account=GRACE@hopper.example", 20),
+        ("account=GRACE@hopper.example&action=account", 1),
+        ("key=3", 1),
+        ("subject=%3A+key+1", 11),
+        ("since=1d&action=account", 0),
+        ("until=1d&since=&key=+", 4),
+    ] {
+        let page = ada.get(&format!("/audit?{filter}")).await;
+        assert_eq!((page.status(), page.body.matches(r#"<th scope="row">"#).count()), (200, count), "{filter}");
+        assert_eq!(page.body.contains("No changes match."), count == 0, "{filter}");
+    }
+    let page = ada.get("/audit?action=key.create&account=grace@hopper.example").await.body;
+    assert!(page.contains(r#"name="action" value="key.create""#), "{page}");
+    assert!(page.contains("audit?action=key.create&#38;account=grace%40hopper.example&amp;before="), "{page}");
+    for path in ["/audit?since=x", "/audit?account=x", "/audit?key=x"] {
+        assert_eq!(ada.get(path).await.status(), 400, "{path}");
+    }
+}
+
+#[tokio::test]
 async fn only_staff_see_the_audit() {
     let service = Service::start().await;
     let (mut ada, mut grace) = (staff(&service, ADA).await, ConsoleUser::signed_in(&service, GRACE).await);

@@ -14,7 +14,7 @@ use petstore::app::{App, Sockets};
 use petstore::config::{Registration, ServiceSettings, SimulationMode};
 use petstore::domain::api_key::{KeyName, NewKey};
 use petstore::domain::{
-    AccountId, Actor, ApiKey, AuditEntry, AuditQuery, Deployment, Direction, Email, KeyId, NewAccount, PageLimit,
+    AccountId, Actor, ApiKey, AuditEntry, AuditFilter, Deployment, Direction, Email, KeyId, NewAccount, PageLimit,
     PageQuery, Role, Timestamp, TrackedMessage,
 };
 use petstore::runtime::clock::Clock;
@@ -377,7 +377,8 @@ impl Service {
     /// The rows of the audit that requests left, oldest first.
     pub async fn audit(&self) -> Vec<AuditEntry> {
         let page = PageQuery { limit: PageLimit::new(100).unwrap(), ..PageQuery::default() };
-        let (rows, more) = self.store.list_audit(&AuditQuery { page, since: NOW }).await.unwrap();
+        let (rows, more) =
+            self.store.list_audit(&AuditFilter { since: NOW, ..AuditFilter::default() }, page).await.unwrap();
         assert!(!more);
         rows.into_iter().filter(|row| row.actor != OPERATOR.name()).collect()
     }

@@ -8,7 +8,7 @@ use expect_test::expect;
 use petstore::domain::api_key::Rotation;
 use petstore::domain::order::TransitionError;
 use petstore::domain::{
-    AccountId, Actor, ApiKey, AuditEntry, AuditQuery, Deployment, Direction, KeyId, NewAccount, NewOrder, Order,
+    AccountId, Actor, ApiKey, AuditEntry, AuditFilter, Deployment, Direction, KeyId, NewAccount, NewOrder, Order,
     OrderQuery, OrderTransition, PageLimit, PageQuery, PetStatus, Role, Timestamp, Transition,
 };
 use petstore::store::{Outcome, Result, Store};
@@ -34,7 +34,7 @@ async fn customer(store: &Store, address: &str) -> AccountId {
 /// All rows, oldest first.
 async fn audit(store: &Store) -> Vec<AuditEntry> {
     let page = PageQuery { limit: PageLimit::new(100).unwrap(), ..PageQuery::default() };
-    let (entries, more) = store.list_audit(&AuditQuery { page, since: NOW }).await.unwrap();
+    let (entries, more) = store.list_audit(&AuditFilter { since: NOW, ..AuditFilter::default() }, page).await.unwrap();
     assert!(!more);
     entries
 }
@@ -232,7 +232,7 @@ fn audit_is_listed_newest_first_and_deleted_oldest_first() {
         let list = async |since: Timestamp, after| {
             let page =
                 PageQuery { limit: PageLimit::new(2).unwrap(), after, direction: Direction::Descending, status: None };
-            let (rows, more) = store.list_audit(&AuditQuery { page, since }).await.unwrap();
+            let (rows, more) = store.list_audit(&AuditFilter { since, ..AuditFilter::default() }, page).await.unwrap();
             (rows.iter().map(|row| row.id).collect::<Vec<_>>(), more)
         };
         assert_eq!(list(at(2), None).await, (vec![5, 4], true));
@@ -243,6 +243,40 @@ fn audit_is_listed_newest_first_and_deleted_oldest_first() {
         }
         let times: Vec<_> = audit(&store).await.iter().map(|row| row.at).collect();
         assert_eq!(times, [at(3), at(4)]);
+    });
+}
+
+#[test]
+fn audit_is_searched_beyond_a_page() {
+    on_every_database(async |store| {
+        let at = |second| NOW.plus(Duration::from_secs(second));
+        let josé = account(&store, "jos\u{e9}@example.com").await;
+        for second in 2..=250 {
+            let actor = Actor::command_line(at(second));
+            if second % 50 == 0 {
+                let role = if second % 100 == 0 { Role::Customer } else { Role::Staff };
+                assert!(store.set_role(josé, role, actor).await.unwrap());
+            } else {
+                let new = NewAccount::customer(email(&format!("{second}@example.com")), None, NOW);
+                store.create_account(new, actor).await.unwrap().unwrap();
+            }
+        }
+        let search = async |filter: &AuditFilter, after, direction| {
+            let page = PageQuery { limit: PageLimit::new(2).unwrap(), after, direction, status: None };
+            let (rows, more) = store.list_audit(filter, page).await.unwrap();
+            (rows.iter().map(|row| row.id).collect::<Vec<_>>(), more)
+        };
+        use Direction::{Ascending, Descending};
+        let of_josé =
+            AuditFilter { account: Some(email("JOSE\u{301}@example.com")), since: at(1), ..AuditFilter::default() };
+        assert_eq!(search(&of_josé, None, Descending).await, (vec![250, 200], true));
+        assert_eq!(search(&of_josé, Some(200), Descending).await, (vec![150, 100], true));
+        assert_eq!(search(&of_josé, Some(100), Descending).await, (vec![50], false));
+        assert_eq!(search(&of_josé, Some(50), Ascending).await, (vec![100, 150], true));
+        let staff = AuditFilter { subject: Some("(staff)".into()), until: Some(at(250)), ..of_josé };
+        assert_eq!(search(&staff, None, Ascending).await, (vec![50, 150], false));
+        let keys = AuditFilter { action: Some("key".into()), ..AuditFilter::default() };
+        assert_eq!(search(&keys, None, Descending).await, (vec![], false));
     });
 }
 

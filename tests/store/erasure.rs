@@ -4,7 +4,7 @@ use expect_test::expect;
 use futures_util::future::join_all;
 use petstore::domain::api_key::{KeyName, NewKey};
 use petstore::domain::{
-    AccountId, Actor, ApiKey, AuditQuery, IdempotencyKey, KeyedRequest, NewAccount, NewOrder, Order, OrderQuery,
+    AccountId, Actor, ApiKey, AuditFilter, IdempotencyKey, KeyedRequest, NewAccount, NewOrder, Order, OrderQuery,
     OrderStatus, PageLimit, PageQuery, PetStatus, Role,
 };
 use petstore::store::{Store, StoredResponse, WriteKey};
@@ -16,7 +16,7 @@ use crate::fixtures::{
 /// All rows of the audit, oldest first, without hints of keys.
 async fn audit(store: &Store) -> String {
     let page = PageQuery { limit: PageLimit::new(100).unwrap(), ..PageQuery::default() };
-    let rows = store.list_audit(&AuditQuery { page, since: NOW }).await.unwrap().0;
+    let rows = store.list_audit(&AuditFilter { since: NOW, ..AuditFilter::default() }, page).await.unwrap().0;
     let shown = rows.iter().map(|row| {
         let client = row.client_address.as_deref().unwrap_or("-");
         format!("{} | {} | {} | {client}\n", row.action, row.actor, row.subject)

@@ -1,7 +1,7 @@
 //! The outbox, on every database.
 
 use petstore::domain::{
-    AccountId, Actor, AuditQuery, Message, MessageId, MessageQuery, MessageRecord, MessageState, PageLimit, PageQuery,
+    AccountId, Actor, AuditFilter, Message, MessageId, MessageQuery, MessageRecord, MessageState, PageLimit, PageQuery,
     Timestamp,
 };
 use petstore::store::{RelayLease, Store};
@@ -106,8 +106,7 @@ fn discarded_messages_are_gone_and_audited() {
             exported(&store, MessageQuery::default()).await.into_iter().map(|it| it.message.id).collect();
         assert_eq!(left, [messages[0].id, messages[2].id]);
         let page = PageQuery { limit: PageLimit::new(100).unwrap(), ..PageQuery::default() };
-        let query = AuditQuery { page, since: NOW };
-        let (rows, _) = store.list_audit(&query).await.unwrap();
+        let (rows, _) = store.list_audit(&AuditFilter { since: NOW, ..AuditFilter::default() }, page).await.unwrap();
         let rows: Vec<_> = rows.iter().filter(|row| row.action == "message.discard").map(|row| &*row.subject).collect();
         assert_eq!(rows, [messages[1].id.to_string(), messages[3].id.to_string()]);
     });

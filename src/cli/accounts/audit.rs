@@ -9,7 +9,7 @@ use crate::cli::terminal::table::{Listed, PrintedList};
 use crate::cli::{Create, Failure, Outcome, with_store};
 use crate::config::Common;
 use crate::domain::time::duration;
-use crate::domain::{AuditEntry, AuditQuery, Direction, Email, PageLimit, PageQuery, Timestamp};
+use crate::domain::{AuditEntry, AuditFilter, Direction, Email, PageLimit, PageQuery};
 use crate::runtime::clock::Clock;
 use crate::store::Store;
 
@@ -49,65 +49,33 @@ pub struct Audit {
 
 impl Audit {
     pub fn run(self, common: &Common) -> Outcome {
+        let Self { since, until, account, action, key, subject, json } = self;
+        let now = Clock::System.now();
+        let (since, until) = (now.minus(since), until.map(|until| now.minus(until)));
+        let filter = AuditFilter { since, until, account, action, key, subject };
         with_store(common, Create::Never, async |store| {
-            let now = Clock::System.now();
-            let (since, until) = (now.minus(self.since), self.until.map(|until| now.minus(until)));
-            let mut printed = PrintedList::new(self.json);
-            let add = |mut entries: Vec<AuditEntry>| {
-                entries.retain(|entry| until.is_none_or(|until| entry.at < until) && self.selects(entry));
-                printed.add(&entries)
-            };
-            pages(&store, since, Direction::Descending, add).await?;
+            let mut printed = PrintedList::new(json);
+            pages(&store, &filter, Direction::Descending, |entries| printed.add(&entries)).await?;
             printed.end()
         })
     }
-
-    fn selects(&self, entry: &AuditEntry) -> bool {
-        let is_action = |action: &String| {
-            entry.action.strip_prefix(&**action).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-        };
-        self.account.as_ref().is_none_or(|email| is_about(entry, email))
-            && self.action.as_ref().is_none_or(is_action)
-            && self.key.is_none_or(|key| names_key(&entry.subject, key))
-            && self.subject.as_ref().is_none_or(|text| entry.subject.contains(text))
-    }
 }
 
-/// Passes the rows since a time to `each`, page by page, until it returns false.
+/// Passes the rows that a filter selects to `each`, page by page, until it returns false.
 pub async fn pages(
     store: &Store,
-    since: Timestamp,
+    filter: &AuditFilter,
     direction: Direction,
     mut each: impl FnMut(Vec<AuditEntry>) -> Result<bool, Failure>,
 ) -> Outcome {
     let mut page = PageQuery { limit: PageLimit::LONGEST, status: None, after: None, direction };
     loop {
-        let (entries, more) = store.list_audit(&AuditQuery { page, since }).await?;
+        let (entries, more) = store.list_audit(filter, page).await?;
         page.after = entries.last().map(|last| last.id);
         if !each(entries)? || !more {
             return Ok(());
         }
     }
-}
-
-/// Returns whether the account is the actor of a change, or named in its subject.
-pub fn is_about(entry: &AuditEntry, account: &Email) -> bool {
-    is_named(&entry.actor, account) || named(&entry.subject).split(' ').any(|name| is_named(name, account))
-}
-
-pub fn is_named(name: &str, account: &Email) -> bool {
-    Email::parse(name).is_ok_and(|email| email == *account)
-}
-
-/// Returns the part of a subject before a text that a user has chosen, such as the name of a key.
-fn named(subject: &str) -> &str {
-    subject.split(": ").next().unwrap_or_default()
-}
-
-/// Returns whether a subject names a key by its id: "key 1 (…) of …: NAME", or "key 1 (…) to key 2 (…) of …".
-fn names_key(subject: &str, key: i64) -> bool {
-    let (keys, key) = (named(subject), format!("key {key} ("));
-    keys.starts_with(&key) || keys.contains(&format!(" to {key}"))
 }
 
 impl Listed for AuditEntry {

@@ -4,14 +4,14 @@ use std::io;
 use std::time::Duration;
 
 use crate::cli::accounts::account::OneAccount;
-use crate::cli::accounts::audit::{is_about, is_named, pages};
+use crate::cli::accounts::audit::pages;
 use crate::cli::data::database::find_account;
 use crate::cli::terminal::table::{Listed, PrintedList};
 use crate::cli::{Create, Failure, Outcome, print, with_store};
 use crate::config::Common;
 use crate::domain::api_key::KeyQuery;
 use crate::domain::{
-    Account, AuditEntry, Direction, Email, MessageQuery, MessageRecord, OrderQuery, PageLimit, PageQuery,
+    Account, AuditEntry, AuditFilter, Direction, Email, MessageQuery, MessageRecord, OrderQuery, PageLimit, PageQuery,
 };
 use crate::runtime::clock::Clock;
 use crate::store::Store;
@@ -81,24 +81,25 @@ async fn print_messages(store: &Store, account: &Account) -> Outcome {
 
 async fn print_audit(store: &Store, account: &Account) -> Outcome {
     // Earlier rows are of a deleted account with this address.
-    let (mut list, since) = (Part::begin("audit")?, account.created_at.minus(A_MINUTE));
+    let since = account.created_at.minus(A_MINUTE);
+    let filter = AuditFilter { since, account: Some(account.email.clone()), ..AuditFilter::default() };
+    let mut list = Part::begin("audit")?;
     let add = |mut entries: Vec<AuditEntry>| {
-        entries.retain(|entry| is_about(entry, &account.email));
         entries.iter_mut().for_each(|entry| hide_others(entry, &account.email));
         list.add(&entries).map(|()| true)
     };
-    pages(store, since, Direction::Ascending, add).await?;
+    pages(store, &filter, Direction::Ascending, add).await?;
     list.end()
 }
 
 /// Replaces the addresses of other accounts, and removes what is known of their requests.
 fn hide_others(entry: &mut AuditEntry, account: &Email) {
     let others = |text: &str| {
-        let is_other = |word: &&str| word.contains('@') && !is_named(word.trim_end_matches(':'), account);
+        let is_other = |word: &&str| word.contains('@') && !account.is_named(word.trim_end_matches(':'));
         text.split(' ').map(|word| if is_other(&word) { "[hidden]" } else { word }).collect::<Vec<_>>().join(" ")
     };
     entry.subject = others(&entry.subject);
-    if !is_named(&entry.actor, account) {
+    if !account.is_named(&entry.actor) {
         entry.actor = others(&entry.actor);
         (entry.client_address, entry.request_id) = (None, None);
     }

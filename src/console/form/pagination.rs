@@ -14,6 +14,8 @@ pub struct Place<Id> {
     before: Option<Id>,
     /// Shows the next entries after this id.
     after: Option<Id>,
+    /// The other parameters of the address, which filter the list.
+    filters: String,
 }
 
 /// A page of a list, newest entry first.
@@ -29,13 +31,15 @@ pub struct Links<Id> {
     pub newer: Option<Id>,
     /// Id of the last entry, if older ones exist.
     pub older: Option<Id>,
+    /// The parameters of the address that filter the list, as a query.
+    pub filters: String,
 }
 
 impl<Id> Place<Id> {
-    pub const FIRST: Self = Self { before: None, after: None };
+    pub const FIRST: Self = Self { before: None, after: None, filters: String::new() };
 
     pub const fn before(id: Id) -> Self {
-        Self { before: Some(id), after: None }
+        Self { before: Some(id), after: None, filters: String::new() }
     }
 
     /// Parses the query of a page's address. Empty parameters count as missing. Links have `before` or `after`. People
@@ -49,10 +53,11 @@ impl<Id> Place<Id> {
             let given = Some(parameters.get(name).trim()).filter(|value| !value.is_empty());
             given.map(&parse).transpose().map_err(|invalid| PageError::bad_request(format!("The id {invalid}.")))
         };
-        if let Some(from) = id("from")? {
-            return Ok(Self::before(successor(from)));
+        let filters = parameters.without(&["from", "before", "after"]);
+        match id("from")? {
+            Some(from) => Ok(Self { before: Some(successor(from)), after: None, filters }),
+            None => Ok(Self { before: id("before")?, after: id("after")?, filters }),
         }
-        Ok(Self { before: id("before")?, after: id("after")? })
     }
 }
 
@@ -63,13 +68,14 @@ impl Place<i64> {
     }
 }
 
-/// Parses the status by which a list is filtered.
-pub fn status<Status>(
+/// Parses a parameter by which a list is filtered. `None` if it is blank.
+pub fn filter<T>(
     parameters: &Form,
-    parse: impl FnOnce(&str) -> Result<Status, Invalid>,
-) -> Result<Option<Status>, PageError> {
-    let given = Some(parameters.get("status")).filter(|value| !value.is_empty());
-    given.map(parse).transpose().map_err(|invalid| PageError::bad_request(format!("The status {invalid}.")))
+    name: &str,
+    parse: impl FnOnce(&str) -> Result<T, Invalid>,
+) -> Result<Option<T>, PageError> {
+    let given = Some(parameters.get(name).trim()).filter(|value| !value.is_empty());
+    given.map(parse).transpose().map_err(|invalid| PageError::bad_request(format!("The {name} {invalid}.")))
 }
 
 /// Reads the page at `place`. `read` returns at most the given number of entries that follow an id in a direction, and
@@ -83,13 +89,14 @@ pub async fn newest_first<T, Id: Copy, Read>(
 where
     Read: Future<Output = store::Result<(Vec<T>, bool)>>,
 {
+    let filters = place.filters.clone();
     if place.after.is_some() {
         let (mut entries, more) = read(Direction::Ascending, place.after, limit).await?;
         // Otherwise these entries are on the first page, with older ones.
         if more {
             entries.reverse();
             let (newer, older) = (entries.first().map(&id), entries.last().map(&id));
-            return Ok(ListPage { entries, links: Links { is_first: false, newer, older } });
+            return Ok(ListPage { entries, links: Links { is_first: false, newer, older, filters } });
         }
     }
     let (entries, more) = read(Direction::Descending, place.before, limit).await?;
@@ -99,7 +106,7 @@ where
         (_, Some(first)) => read(Direction::Ascending, Some(first), PageLimit::ONE).await?.0.is_empty(),
         (_, None) => read(Direction::Descending, None, PageLimit::ONE).await?.0.is_empty(),
     };
-    let links = Links { is_first, newer: first.filter(|_| !is_first), older: last.filter(|_| more) };
+    let links = Links { is_first, newer: first.filter(|_| !is_first), older: last.filter(|_| more), filters };
     Ok(ListPage { entries, links })
 }
 

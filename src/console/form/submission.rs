@@ -40,6 +40,12 @@ impl Form {
         self.0.iter().find(|(found, _)| found == name).map_or("", |(_, value)| value)
     }
 
+    /// Returns the filled-in fields as a query, except those with these names.
+    pub fn without(&self, names: &[&str]) -> String {
+        let kept = self.0.iter().filter(|(name, value)| !value.is_empty() && !names.contains(&&**name));
+        form_urlencoded::Serializer::new(String::new()).extend_pairs(kept).finish()
+    }
+
     pub fn secret(&self, name: &str) -> Secret {
         Secret::new(self.get(name))
     }

@@ -156,7 +156,7 @@ impl Row {
 
 pub async fn list(who: SignedIn, uri: Uri) -> Result<Response, PageError> {
     let parameters = Form::of_query(&uri);
-    let status = pagination::status(&parameters, KeyState::parse)?;
+    let status = pagination::filter(&parameters, "status", KeyState::parse)?;
     let place = Place::of_numbered(&parameters)?;
     let (store, account, now) = (&who.api().store, who.session.account, who.api().clock.steady());
     let read = |direction, after, limit| async move {

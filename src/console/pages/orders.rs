@@ -72,7 +72,7 @@ impl Row {
 
 pub async fn list(who: SignedIn, uri: Uri) -> Result<Response, PageError> {
     let parameters = Form::of_query(&uri);
-    let status = pagination::status(&parameters, OrderStatus::parse)?;
+    let status = pagination::filter(&parameters, "status", OrderStatus::parse)?;
     let place = Place::of_numbered(&parameters)?;
     // Links from an animal fill in its id.
     let view = View::new(parameters.field("petId"), RequestKey::generate());

@@ -70,7 +70,7 @@ struct PetForm {
 
 pub async fn list(who: SignedIn, uri: Uri) -> Result<Response, PageError> {
     let parameters = Form::of_query(&uri);
-    let status = pagination::status(&parameters, PetStatus::parse)?;
+    let status = pagination::filter(&parameters, "status", PetStatus::parse)?;
     let place = Place::of_numbered(&parameters)?;
     let store = &who.api().store;
     let read = |direction, after, limit| async move {

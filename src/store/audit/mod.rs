@@ -1,12 +1,13 @@
 //! The audit. The store writes its rows, each in the transaction of the change: every method that makes an audited change
 //! takes the [`Actor`].
 
+use std::convert::Infallible;
 use std::path::Path;
 
 use super::statement::{Sql, both};
 use super::transaction::Transaction;
 use super::{Result, Store, page_of};
-use crate::domain::{AccountId, Actor, AuditEntry, AuditQuery, Email, Timestamp};
+use crate::domain::{AccountId, Actor, AuditEntry, AuditFilter, Email, PageLimit, PageQuery, Timestamp};
 
 macro_rules! select {
     ($clauses:literal) => {
@@ -71,12 +72,22 @@ pub(super) async fn erase<T: Transaction>(tx: &T, account: AccountId, email: &Em
 }
 
 impl Store {
-    /// Returns a page of the audit, in the direction of the query, and whether more follow.
-    pub async fn list_audit(&self, query: &AuditQuery) -> Result<(Vec<AuditEntry>, bool)> {
-        let AuditQuery { page, since } = query;
-        let sql = page.direction.choose(LIST, LIST_DESCENDING);
-        let entries = self.all(sql, &[&page.start(), since, &(page.limit.get() + 1)]).await?;
-        Ok(page_of(entries, page.limit))
+    /// Returns a page of the rows that `of` selects, and whether more follow. Reads all rows until the page is full,
+    /// because addresses of accounts are compared in Unicode forms that the databases lack.
+    pub async fn list_audit(&self, of: &AuditFilter, page: PageQuery<Infallible>) -> Result<(Vec<AuditEntry>, bool)> {
+        let (mut next, mut found) = (PageQuery { limit: PageLimit::LONGEST, ..page }, Vec::new());
+        let (sql, length) = (page.direction.choose(LIST, LIST_DESCENDING), PageLimit::LONGEST.get());
+        loop {
+            let entries: Vec<AuditEntry> = self.all(sql, &[&next.start(), &of.since, &length]).await?;
+            let more = entries.len() as i64 == length;
+            next.after = entries.last().map(|last| last.id);
+            found.extend(entries.into_iter().filter(|entry| of.selects(entry)));
+            if !more || found.len() > page.limit.get() as usize {
+                return Ok(page_of(found, page.limit));
+            }
+            // SQLite reads on this thread, which has other requests to answer.
+            tokio::task::yield_now().await;
+        }
     }
 
     /// Deletes at most `limit` of the rows that are older than `before`, oldest first. Returns the number deleted.
