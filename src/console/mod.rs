@@ -82,6 +82,10 @@ pub fn routes(console: &Arc<Console>) -> Router {
         .route("/animals/new", get(pages::pets::new).post(pages::pets::create))
         .route("/animals/{id}/order", get(pages::orders::show_pet).post(pages::orders::place_from_list))
         .route("/orders", get(pages::orders::list).post(pages::orders::place))
+        .route(
+            "/orders/steps",
+            get(async |user: CurrentUser| user.redirect("orders")).post(pages::orders::step_selected),
+        )
         // The address of a step stays in the browser's address bar.
         .route("/orders/{id}/{step}", get(async |user: CurrentUser| user.redirect("orders")).post(pages::orders::step))
         .route("/messages", get(pages::messages::list).post(pages::messages::send))

@@ -21,6 +21,7 @@ pub fn forms(key: &str) -> Vec<(String, Vec<(&'static str, &'static str)>)> {
         form("/orders", &[("petId", "2")]),
         form("/orders/1/approve", &[]),
         form("/orders/1/cancel", &[]),
+        form("/orders/steps", &[("step", "cancel"), ("order", "1")]),
         form("/messages", &[("message", "planted")]),
         form("/reset", &[]),
     ]

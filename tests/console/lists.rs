@@ -13,7 +13,7 @@ fn link(page: &str, words: &str) -> Option<String> {
     let nav = between(page, r#"<nav class="pages""#, "</nav>");
     let before = nav.split_once(&format!(">{words}</a>"))?.0;
     let href = before.rsplit_once("href=\"")?.1.split('"').next()?;
-    Some(href.trim_start_matches('.').replace("&amp;", "&"))
+    Some(href.trim_start_matches('.').replace("&amp;", "&").replace("&#38;", "&"))
 }
 
 /// The numbers on a page, each after `before`.
@@ -112,6 +112,44 @@ async fn lists_begin_at_an_id() {
     // After a form, the list begins with its order.
     let approved = ada.post("/orders/1/approve", &[]).await.body;
     assert_eq!((ids(&approved), link(&approved, "First page").is_some()), (vec![1], true));
+}
+
+#[test]
+fn orders_are_searched_by_customer_status_and_animal() {
+    Service::with_pets_on_every_database(26, async |service| {
+        let mut ada = staff(service, ADA).await;
+        let mut grace = ConsoleUser::signed_in(service, "grace@example.com").await;
+        for animal in 1..=25 {
+            grace.post("/orders", &[("petId", &animal.to_string())]).await;
+        }
+        ada.post("/orders", &[("petId", "26")]).await;
+        ada.post("/orders/3/cancel", &[]).await;
+        ada.post("/orders", &[("petId", "3")]).await;
+
+        for (path, expected) in [
+            ("/orders?animal=3", vec![27, 3]),
+            ("/orders?animal=+3+&status=cancelled", vec![3]),
+            ("/orders?animal=3&customer=GRACE@example.com", vec![3]),
+            ("/orders?animal=3&customer=grace@example.com&status=placed", vec![]),
+            ("/orders?customer=ada%40lovelace.example", vec![27, 26]),
+            ("/orders?customer=nobody@example.com", vec![]),
+            ("/orders?customer=&animal=&from=2", vec![2, 1]),
+        ] {
+            assert_eq!(ids(&ada.get(path).await.body), expected, "{path}");
+        }
+        let list = "/orders?customer=grace%40example.com&status=placed";
+        let pages = [(5..=25).filter(|id| *id != 5).rev().collect::<Vec<_>>(), vec![5, 4, 2, 1]];
+        assert_leads_back_and_forth(&mut ada, list, ids, &pages).await;
+        let page = ada.get(list).await.body;
+        assert!(page.contains("orders?status=approved&amp;customer=grace%40example.com\""), "{page}");
+        assert!(page.contains("limit=20&#38;status=placed&#38;after=5&#38;accountId="), "{page}");
+
+        // A customer learns nothing of others.
+        assert_eq!(ids(&grace.get("/orders?customer=ada@lovelace.example&animal=3").await.body), [3]);
+        for path in ["/orders?animal=x", "/orders?customer=x"] {
+            assert_eq!(ada.get(path).await.status(), 400, "{path}");
+        }
+    });
 }
 
 #[test]

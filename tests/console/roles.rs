@@ -3,8 +3,8 @@
 use petstore::domain::Role;
 use testkit::ConsoleUser;
 
-use crate::service::OPERATOR;
-use crate::users::{ADA, signed_in};
+use crate::service::{OPERATOR, Service};
+use crate::users::{ADA, signed_in, staff};
 
 const GRACE: &str = "grace@hopper.example";
 
@@ -40,4 +40,60 @@ async fn orders_are_shown_and_changed_by_role() {
     assert!(!ada.get("/orders").await.body.contains(GRACE));
     assert_eq!(ada.post("/orders/2/approve", &[]).await.status(), 403);
     assert_eq!(grace.post("/orders/2/approve", &[]).await.status(), 200);
+}
+
+#[test]
+fn step_of_selected_orders_is_taken_for_each_on_its_own() {
+    Service::with_pets_on_every_database(4, async |service| {
+        let (mut ada, mut grace) = (staff(service, ADA).await, ConsoleUser::signed_in(service, GRACE).await);
+        for animal in 1..=4 {
+            assert_eq!(grace.post("/orders", &[("petId", &animal.to_string())]).await.status(), 201);
+        }
+        ada.post("/orders/2/cancel", &[]).await;
+        let select =
+            |step, key| [("step", step), ("idempotencyKey", key), ("order", "1"), ("order", "2"), ("order", "3")];
+        let path = "/orders/steps?status=placed&customer=grace@hopper.example";
+
+        let page = ada.post(path, &select("approve", "one")).await;
+
+        assert_eq!(page.status(), 409);
+        for outcome in [
+            "Order 1 is now approved.",
+            "Order 2: Nothing was changed. The order is cancelled; only one that is placed can become approved.",
+            "Order 3 is now approved.",
+        ] {
+            assert!(page.body.contains(outcome), "{outcome}: {}", page.body);
+        }
+        assert!(page.body.contains("select order 4") && !page.body.contains("select order 1"), "{}", page.body);
+        // The form is sent twice.
+        let page = ada.post(path, &select("approve", "one")).await;
+        assert_eq!(page.body.matches("This form was sent twice and counts once.").count(), 2, "{}", page.body);
+        let none = ada.post(path, &[("step", "approve")]).await;
+        assert_eq!(none.status(), 422);
+        assert!(none.body.contains("Select at least one order."), "{}", none.body);
+        assert_eq!(ada.post(path, &[("step", "x"), ("order", "4")]).await.status(), 400);
+
+        let page = grace.post("/orders/steps", &select("deliver", "two")).await;
+        assert_eq!(page.status(), 403);
+        assert_eq!(page.body.matches("Nothing was changed. Only staff may do this.").count(), 3, "{}", page.body);
+        let page = grace.post("/orders/steps", &[("step", "cancel"), ("order", "4")]).await;
+        assert!(page.body.contains("Order 4 is now cancelled."), "{}", page.body);
+
+        let rows = service.audit().await;
+        let mut rows: Vec<_> = rows
+            .iter()
+            .filter(|row| row.action.starts_with("order."))
+            .map(|row| format!("{} {} by {}", row.action, row.subject, row.actor))
+            .collect();
+        rows.sort();
+        assert_eq!(
+            rows,
+            [
+                format!("order.approve order 1 of {GRACE} by {ADA}"),
+                format!("order.approve order 3 of {GRACE} by {ADA}"),
+                format!("order.cancel order 2 of {GRACE} by {ADA}"),
+                format!("order.cancel order 4 of {GRACE} by {GRACE}"),
+            ]
+        );
+    });
 }

@@ -3,7 +3,8 @@
 
 use petstore::domain::order::{PlaceOrderError, TransitionError};
 use petstore::domain::{
-    AccountId, Actor, NewOrder, Order, OrderQuery, OrderStatus, OrderTransition, PetStatus, Role, Timestamp, Transition,
+    AccountId, Actor, Direction, NewOrder, Order, OrderQuery, OrderStatus, OrderTransition, PageLimit, PetStatus, Role,
+    Timestamp, Transition,
 };
 use petstore::store::{Outcome, Store};
 
@@ -57,6 +58,36 @@ fn constraint_prevents_a_second_order() {
         // Control: nothing else prevents the second order.
         sql("DROP INDEX orders_of_pet");
         placed(place(&store, ada, pet).await);
+    });
+}
+
+#[test]
+fn orders_of_an_animal_are_listed_by_customer_and_status() {
+    on_every_database(async |store| {
+        let accounts = [account(&store, "ada@example.com").await, account(&store, "grace@example.com").await];
+        let [rex, other] = [pet(&store).await, pet(&store).await];
+        placed(place(&store, accounts[0], other).await);
+        // Orders 2 to 6, of both in turn.
+        for number in 2..=6 {
+            let customer = accounts[number as usize % 2];
+            assert_eq!(placed(place(&store, customer, rex).await), number);
+            if number < 6 {
+                change(&store, customer, number, Transition::Cancel).await.executed().unwrap();
+            }
+        }
+        let ids = async |customer, status, after, direction| {
+            let query = OrderQuery { limit: PageLimit::new(2).unwrap(), status, after, direction };
+            let (orders, more) = store.list_orders_of_pet(rex, customer, &query).await.unwrap();
+            (orders.iter().map(|order| order.id).collect::<Vec<_>>(), more)
+        };
+        use Direction::{Ascending, Descending};
+        let (ada, cancelled) = (Some(accounts[0]), Some(OrderStatus::Cancelled));
+        assert_eq!(ids(None, None, None, Descending).await, (vec![6, 5], true));
+        assert_eq!(ids(None, None, Some(4), Descending).await, (vec![3, 2], false));
+        assert_eq!(ids(None, None, Some(2), Ascending).await, (vec![3, 4], true));
+        assert_eq!(ids(ada, None, None, Ascending).await, (vec![2, 4], true));
+        assert_eq!(ids(ada, cancelled, None, Descending).await, (vec![4, 2], false));
+        assert_eq!(ids(None, Some(OrderStatus::Placed), None, Descending).await, (vec![6], false));
     });
 }
 

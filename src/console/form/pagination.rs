@@ -38,10 +38,6 @@ pub struct Links<Id> {
 impl<Id> Place<Id> {
     pub const FIRST: Self = Self { before: None, after: None, filters: String::new() };
 
-    pub const fn before(id: Id) -> Self {
-        Self { before: Some(id), after: None, filters: String::new() }
-    }
-
     /// Parses the query of a page's address. Empty parameters count as missing. Links have `before` or `after`. People
     /// enter `from`, the id to begin with; `successor` returns the next greater id.
     pub fn of(

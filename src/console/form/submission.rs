@@ -31,13 +31,18 @@ impl Form {
         Self::parse(uri.query().unwrap_or_default().as_bytes())
     }
 
-    fn parse(bytes: &[u8]) -> Self {
+    pub fn parse(bytes: &[u8]) -> Self {
         Self(form_urlencoded::parse(bytes).into_owned().take(FIELDS).collect())
     }
 
     /// Returns the value of a field. Empty if there is no such field.
     pub fn get(&self, name: &str) -> &str {
         self.0.iter().find(|(found, _)| found == name).map_or("", |(_, value)| value)
+    }
+
+    /// Returns the values of all fields with this name, such as checked boxes.
+    pub fn all(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.0.iter().filter(move |(found, _)| found == name).map(|(_, value)| &**value)
     }
 
     /// Returns the filled-in fields as a query, except those with these names.

@@ -3,6 +3,7 @@
 use askama::Template;
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
+use futures_util::future::join_all;
 
 use crate::api::input::query_and_body::integer;
 use crate::api::{Operation, Permission};
@@ -15,29 +16,33 @@ use crate::console::layout::Site;
 use crate::console::session::current_user::{CurrentUser, SignedIn};
 use crate::console::shown::api_call::{ApiCall, Unsent};
 use crate::console::shown::times::moment;
-use crate::domain::{Direction, Order, OrderQuery, OrderStatus, PageLimit, PetQuery, PetStatus, Role, Transition};
+use crate::domain::{
+    AccountId, Direction, Email, Order, OrderQuery, OrderStatus, PageLimit, PetQuery, PetStatus, Role, Transition,
+};
 use crate::store::{self, OrderNames, Store};
 
 #[derive(Template)]
 #[template(path = "console/orders.html")]
 struct List<'a> {
     site: Site<'a>,
-    pet_id: Field,
+    view: View,
     /// The id of an available animal, for the form's example.
     example: String,
-    /// The idempotency key of a new order. The buttons that change an order add its id.
-    key: RequestKey,
     unsent: Unsent,
     /// True if the list has the orders of all customers.
     is_staff: bool,
     orders: Vec<Row>,
     status: Option<OrderStatus>,
     links: Links<i64>,
-    /// The submitted form, and its outcome.
-    sent: Option<ApiCall>,
-    outcome: String,
     /// The request of the list. `None` after a form.
     listed: Option<ApiCall>,
+}
+
+impl List<'_> {
+    /// The steps that at least one order allows.
+    fn steps(&self) -> impl Iterator<Item = Transition> {
+        Transition::ALL.into_iter().filter(|step| self.orders.iter().any(|order| order.steps().any(|one| one == *step)))
+    }
 }
 
 /// An order as the page shows it.
@@ -72,11 +77,9 @@ impl Row {
 
 pub async fn list(who: SignedIn, uri: Uri) -> Result<Response, PageError> {
     let parameters = Form::of_query(&uri);
-    let status = pagination::filter(&parameters, "status", OrderStatus::parse)?;
-    let place = Place::of_numbered(&parameters)?;
     // Links from an animal fill in its id.
-    let view = View::new(parameters.field("petId"), RequestKey::generate());
-    View { status, place, ..view }.show(&who).await
+    let pet_id = parameters.field("petId");
+    View { parameters, ..View::new(pet_id, RequestKey::generate()) }.show(&who).await
 }
 
 pub async fn place(who: SignedIn, fields: Form) -> Result<Response, PageError> {
@@ -128,6 +131,32 @@ pub async fn step(
     done(&who, Field::default(), key, Some(id), api_call).await
 }
 
+/// Takes a step for each selected order, as one form for each would. The list keeps its filters.
+pub async fn step_selected(who: SignedIn, uri: Uri, fields: Form) -> Result<Response, PageError> {
+    let incomplete = |_| PageError::bad_request("The form is incomplete. Open its page again.");
+    let (step, key) = (Transition::parse(fields.get("step")).map_err(incomplete)?, RequestKey::of(&fields));
+    let calls = fields
+        .all("order")
+        .filter_map(integer)
+        .map(async |id| (id, ApiCall::post(&who, operation(step), Some(id), &key.of_entry(id), "", &fields).await));
+    let (mut sent, mut outcomes) = (None::<ApiCall>, Vec::new());
+    for (id, api_call) in join_all(calls).await {
+        let (words, _) = outcome(&who, Some(id), &api_call).await?;
+        let words = if words.starts_with("Order ") { words } else { format!("Order {id}: {words}") };
+        outcomes.push((api_call.status.is_success(), words));
+        // The page has the status of a failure, if there is one.
+        if sent.as_ref().is_none_or(|sent| sent.status.is_success()) {
+            sent = Some(api_call);
+        }
+    }
+    if outcomes.is_empty() {
+        outcomes.push((false, "Select at least one order.".to_owned()));
+    }
+    let status_code = sent.as_ref().map_or(StatusCode::UNPROCESSABLE_ENTITY, |sent| sent.status);
+    let view = View::new(Field::default(), key.after(status_code));
+    View { status_code, parameters: Form::of_query(&uri), sent, outcomes, ..view }.show(&who).await
+}
+
 const fn operation(step: Transition) -> Operation {
     match step {
         Transition::Approve => Operation::ApproveOrder,
@@ -144,6 +173,15 @@ async fn done(
     order: Option<i64>,
     api_call: ApiCall,
 ) -> Result<Response, PageError> {
+    let (words, shown) = outcome(who, order, &api_call).await?;
+    let parameters = shown.map_or_else(Form::default, |id| Form::parse(format!("from={id}").as_bytes()));
+    let view = View::new(pet_id, key.after(api_call.status));
+    let (status_code, outcomes) = (api_call.status, vec![(api_call.status.is_success(), words)]);
+    View { status_code, parameters, sent: Some(api_call), outcomes, ..view }.show(who).await
+}
+
+/// Returns the outcome of a form for the user, and the order that the form was about, if it is known.
+async fn outcome(who: &SignedIn, order: Option<i64>, api_call: &ApiCall) -> Result<(String, Option<i64>), PageError> {
     let answer: serde_json::Value = serde_json::from_str(&api_call.body).unwrap_or_default();
     let status = answer["status"].as_str().and_then(|status| OrderStatus::parse(status).ok());
     let done = match (answer["id"].as_i64(), answer["petId"].as_i64(), status) {
@@ -156,7 +194,7 @@ async fn done(
         }
         _ => String::new(),
     };
-    let outcome = match order {
+    let words = match order {
         // The list has no button to repeat a step that was executed.
         Some(id) if api_call.is_unknown() => format!(
             "{}The result is unknown. The list shows the status of order {id}. If it has not changed, repeat the step: it counts only once.",
@@ -164,56 +202,67 @@ async fn done(
         ),
         _ => api_call.outcome(&done, "Nothing was changed."),
     };
-    let place = match answer["id"].as_i64().or(order.filter(|_| api_call.is_unknown())) {
-        Some(id) => Place::before(id.saturating_add(1)),
-        None => Place::FIRST,
-    };
-    let view = View::new(pet_id, key.after(api_call.status));
-    View { status_code: api_call.status, place, done: Some((api_call, outcome)), ..view }.show(who).await
+    Ok((words, answer["id"].as_i64().or(order.filter(|_| api_call.is_unknown()))))
 }
 
 /// A part of the list, and the form that places an order.
 struct View {
     status_code: StatusCode,
-    status: Option<OrderStatus>,
-    place: Place<i64>,
+    /// Those of the page's address, which select the part.
+    parameters: Form,
     pet_id: Field,
+    /// The idempotency key of a new order. The buttons that change an order add its id.
     key: RequestKey,
-    /// The submitted form, and its outcome.
-    done: Option<(ApiCall, String)>,
+    /// A request of the submitted form.
+    sent: Option<ApiCall>,
+    /// The outcomes of the submitted form, and whether each is a success.
+    outcomes: Vec<(bool, String)>,
 }
 
 impl View {
     /// The newest orders, before a form is submitted.
     fn new(pet_id: Field, key: RequestKey) -> Self {
-        Self { status_code: StatusCode::OK, status: None, place: Place::FIRST, pet_id, key, done: None }
+        let (parameters, outcomes) = (Form::default(), Vec::new());
+        Self { status_code: StatusCode::OK, parameters, pet_id, key, sent: None, outcomes }
     }
 
     async fn show(self, who: &SignedIn) -> Result<Response, PageError> {
-        let Self { status_code, status, place, pet_id, key, done } = self;
         let (store, role) = (&who.api().store, who.session.role);
-        let customer = (role == Role::Customer).then_some(who.session.account);
+        let status = pagination::filter(&self.parameters, "status", OrderStatus::parse)?;
+        let animal = pagination::filter(&self.parameters, "animal", parse_integer)?;
+        let place = Place::of_numbered(&self.parameters)?;
+        let customer = match pagination::filter(&self.parameters, "customer", Email::parse)? {
+            _ if role == Role::Customer => Some(who.session.account),
+            // No account has the id 0.
+            Some(email) => Some(store.find_account(&email).await?.map_or(AccountId(0), |account| account.id)),
+            None => None,
+        };
         let read = |direction, after, limit| async move {
-            let mut orders = Vec::new();
-            let query = OrderQuery { limit, status, after, direction };
+            let (mut orders, query) = (Vec::new(), OrderQuery { limit, status, after, direction });
+            if let Some(animal) = animal {
+                return store.list_orders_of_pet(animal, customer, &query).await;
+            }
             let more = store.list_orders(customer, &query, &mut |order| orders.push(order)).await?;
             Ok((orders, more))
         };
         let page = newest_first(&place, PageLimit::default(), |order: &Order| order.id, read).await?;
-        let (sent, outcome) = done.unzip();
-        let query = pagination::as_api(&page, status.map(OrderStatus::as_str), |id| id - 1);
-        let listed = ApiCall::list(who, Operation::ListOrders, query.filter(|_| sent.is_none())).await;
+        let mut query = pagination::as_api(&page, status.map(OrderStatus::as_str), |id| id - 1);
+        if let (Some(query), Role::Staff, Some(AccountId(id))) = (&mut query, role, customer) {
+            *query += &format!("&accountId={id}");
+        }
+        // The API has no lists by animal.
+        let query = query.filter(|_| self.sent.is_none() && animal.is_none());
+        let listed = ApiCall::list(who, Operation::ListOrders, query).await;
         let ListPage { entries, links } = page;
         let names = store.order_names(entries.iter().map(|order| order.id).collect()).await?;
         let orders = entries.iter().map(|order| Row::new(order, &names, role)).collect();
         let site = Site::new(who, "Orders", "orders");
         let example = available_pet(store).await?.unwrap_or(1).to_string();
-        let shown = body(&pet_id.integer_or_example(&example));
-        let unsent = ApiCall::unsent(who, Operation::PlaceOrder, &key, &[&pet_id], &shown);
-        let outcome = outcome.unwrap_or_default();
+        let shown = body(&self.pet_id.integer_or_example(&example));
+        let unsent = ApiCall::unsent(who, Operation::PlaceOrder, &self.key, &[&self.pet_id], &shown);
         let is_staff = role == Role::Staff;
-        let list = List { site, pet_id, example, key, unsent, is_staff, orders, status, links, sent, outcome, listed };
-        Ok(ApiCall::page(status_code, &list, list.sent.as_ref().or(list.listed.as_ref())))
+        let list = List { site, view: self, example, unsent, is_staff, orders, status, links, listed };
+        Ok(ApiCall::page(list.view.status_code, &list, list.view.sent.as_ref().or(list.listed.as_ref())))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::statement::{Parameters, Sql, both};
 use super::transaction::Transaction;
-use super::{Outcome, Result, Store, WriteKey, audit};
+use super::{Outcome, Result, Store, WriteKey, audit, page_of};
 use crate::domain::order::{PlaceOrderError, TransitionError};
 use crate::domain::{AccountId, Action, Actor, Email, NewOrder, Order, OrderQuery, OrderTransition, Transition};
 
@@ -22,6 +22,21 @@ type Lists = [[[&'static str; 2]; 2]; 2];
 /// Lists of all orders, in both databases.
 const LISTS_OF_ALL: [&str; 2] =
     [select!("WHERE id > $1 ORDER BY id LIMIT $2"), select!("WHERE id < $1 ORDER BY id DESC LIMIT $2")];
+
+/// A query for the orders of an animal, of all customers or one and with any status or one. It reads all orders, because an
+/// index would slow down every new order.
+macro_rules! of_pet {
+    ($page:literal) => {
+        both(concat!(
+            select!("WHERE pet_id = $1 AND account_id = coalesce(CAST($2 AS bigint), account_id)"),
+            " AND status = coalesce(CAST($3 AS smallint), status) AND id ",
+            $page
+        ))
+    };
+}
+
+/// Lists of the orders of an animal, ascending and descending.
+const LISTS_OF_PET: [Sql; 2] = [of_pet!("> $4 ORDER BY id LIMIT $5"), of_pet!("< $4 ORDER BY id DESC LIMIT $5")];
 
 const NAMES: Sql = among!(
     "SELECT orders.id, pets.name, accounts.email FROM orders JOIN pets ON pets.id = pet_id
@@ -67,6 +82,18 @@ methods! {
 }
 
 impl Store {
+    /// Returns a page of the orders of an animal, of `customer` or of all customers, and whether more follow.
+    pub async fn list_orders_of_pet(
+        &self,
+        pet: i64,
+        customer: Option<AccountId>,
+        query: &OrderQuery,
+    ) -> Result<(Vec<Order>, bool)> {
+        let sql = query.direction.choose(LISTS_OF_PET[0], LISTS_OF_PET[1]);
+        let (start, one_more) = (query.start(), query.limit.get() + 1);
+        Ok(page_of(self.all(sql, &[&pet, &customer, &query.status, &start, &one_more]).await?, query.limit))
+    }
+
     /// Returns the names in the orders with these ids, in any order.
     pub async fn order_names(&self, orders: Vec<i64>) -> Result<Vec<OrderNames>> {
         self.all(NAMES, &[&format!("{orders:?}")]).await

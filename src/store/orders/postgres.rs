@@ -11,7 +11,7 @@ use crate::domain::{
     Transition,
 };
 use crate::store::audit::client_address;
-use crate::store::orders::{LISTS_OF_ALL, Lists, NAMES, list};
+use crate::store::orders::{LISTS_OF_ALL, LISTS_OF_PET, Lists, NAMES, list};
 use crate::store::postgres::database::Postgres;
 use crate::store::postgres::rows;
 use crate::store::postgres::write::{Write, WriteResult};
@@ -96,8 +96,8 @@ const FIND: &str = select!("WHERE id = $1 AND ($2::bigint IS NULL OR account_id 
 
 /// Statements prepared on each connection for reads or single writes.
 pub const STATEMENTS: &[&str] = &[
-    FIND, NAMES.postgres, LISTS[0][0][0], LISTS[0][0][1], LISTS[0][1][0], LISTS[0][1][1], LISTS[1][0][0],
-    LISTS[1][0][1], LISTS[1][1][0], LISTS[1][1][1],
+    FIND, NAMES.postgres, LISTS_OF_PET[0].postgres, LISTS_OF_PET[1].postgres, LISTS[0][0][0], LISTS[0][0][1],
+    LISTS[0][1][0], LISTS[0][1][1], LISTS[1][0][0], LISTS[1][0][1], LISTS[1][1][0], LISTS[1][1][1],
 ];
 
 impl Postgres {
