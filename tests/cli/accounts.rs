@@ -188,12 +188,15 @@ fn export_has_what_the_store_knows_of_the_account_alone() {
         assert_eq!(send.json(r#"{"message":"Hello"}"#).send_blocking().status(), 202);
     }
 
+    folder.database().sql("INSERT INTO sessions VALUES (zeroblob(32), 1, 1, 2), (randomblob(32), 2, 1, 2)");
+
     let exported: serde_json::Value = serde_json::from_str(&folder.succeed("account export ada@example.com")).unwrap();
 
-    assert_eq!(fields(&exported), ["account", "keys", "orders", "messages", "audit"]);
+    assert_eq!(fields(&exported), ["account", "sessions", "keys", "orders", "messages", "audit"]);
     assert_eq!(exported["account"]["email"], "ada@example.com");
     let count = |part: &str| exported[part].as_array().unwrap().len();
-    assert_eq!(["keys", "orders", "messages", "audit"].map(count), [1, 102, 1, 3]);
+    assert_eq!(["sessions", "keys", "orders", "messages", "audit"].map(count), [1, 1, 102, 1, 3]);
+    assert_eq!(fields(&exported["sessions"][0]), ["createdAt", "lastUsedAt"]);
     let text = exported.to_string();
     assert_eq!(exported["audit"][2]["actor"], "[hidden]");
     assert!(

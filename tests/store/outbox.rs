@@ -108,7 +108,8 @@ fn discarded_messages_are_gone_and_audited() {
         let page = PageQuery { limit: PageLimit::new(100).unwrap(), ..PageQuery::default() };
         let (rows, _) = store.list_audit(&AuditFilter { since: NOW, ..AuditFilter::default() }, page).await.unwrap();
         let rows: Vec<_> = rows.iter().filter(|row| row.action == "message.discard").map(|row| &*row.subject).collect();
-        assert_eq!(rows, [messages[1].id.to_string(), messages[3].id.to_string()]);
+        let subjects = [(1, "grace"), (3, "grace")].map(|(n, of)| format!("{} of {of}@example.com", messages[n].id));
+        assert_eq!(rows, subjects);
     });
 }
 

@@ -34,9 +34,9 @@ pub enum Account {
     SetEmail(SetEmail),
     /// Print what the store knows of an account, as JSON
     ///
-    /// The account, its keys, orders and messages, and the rows of the audit that name it, without the addresses of others. Of
-    /// passwords, keys, sessions and `Idempotency-Key`s, the store has only digests, which are not printed. If the exit status is
-    /// not 0, the output is not complete.
+    /// The account, the times of its sessions, its keys, orders and messages, and the rows of the audit that name it, without
+    /// the addresses of others. Of passwords, keys, sessions and `Idempotency-Key`s, the store has only digests, which are not
+    /// printed. If the exit status is not 0, the output is not complete.
     Export(OneAccount),
     /// Delete an account, revoke its keys and cancel its open orders
     ///

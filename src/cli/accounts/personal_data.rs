@@ -3,6 +3,8 @@
 use std::io;
 use std::time::Duration;
 
+use serde_json::json;
+
 use crate::cli::accounts::account::OneAccount;
 use crate::cli::accounts::audit::pages;
 use crate::cli::data::database::find_account;
@@ -27,6 +29,7 @@ impl OneAccount {
         with_store(common, Create::Never, async |store| {
             let account = find_account(&store, &self.email).await?;
             print(&format!("{{\n\"account\": {:#}", account.json()))?;
+            print_sessions(&store, &account).await?;
             print_keys(&store, &account).await?;
             print_orders(&store, &account).await?;
             print_messages(&store, &account).await?;
@@ -34,6 +37,12 @@ impl OneAccount {
             print("}\n")
         })
     }
+}
+
+async fn print_sessions(store: &Store, account: &Account) -> Outcome {
+    let session = |(created, used)| json!({ "createdAt": created, "lastUsedAt": used });
+    let sessions: Vec<_> = store.list_sessions(account.id).await?.into_iter().map(session).collect();
+    print(&format!(",\n\"sessions\": {:#}", json!(sessions)))
 }
 
 async fn print_keys(store: &Store, account: &Account) -> Outcome {

@@ -40,6 +40,9 @@ const FIND_SESSION: Sql = both(
 /// Locks the account's row, also against new rows that refer to it.
 const LOCK: Sql = locking!("SELECT email FROM accounts WHERE id = $1 AND deleted_at IS NULL", "FOR UPDATE");
 
+const LIST_SESSIONS: Sql =
+    both("SELECT created_at, last_used_at FROM sessions WHERE account_id = $1 ORDER BY created_at");
+
 /// Deletes expired sessions, which otherwise accumulate.
 const DELETE_ENDED: Sql = Sql {
     sqlite: "DELETE FROM sessions WHERE created_at <= $1 OR last_used_at <= $2 OR created_at > $3 OR last_used_at > $3",
@@ -63,8 +66,8 @@ const DELETE_SESSION: Sql = both("DELETE FROM sessions WHERE token_hash = $1");
 
 /// Statements that each connection of PostgreSQL for reads or single writes prepares.
 pub const STATEMENTS: &[Sql] = &[
-    FIND, FIND_EMAIL, FIND_PASSWORD, EXIST, LIST, FIND_DELETED, FIND_SESSION, DELETE_ENDED, BEGIN_SESSION,
-    TOUCH_SESSION, DELETE_SESSION,
+    FIND, FIND_EMAIL, FIND_PASSWORD, EXIST, LIST, FIND_DELETED, FIND_SESSION, LIST_SESSIONS, DELETE_ENDED,
+    BEGIN_SESSION, TOUCH_SESSION, DELETE_SESSION,
 ];
 
 from_row!(Account { id, email, role, created_at, has_password, suspended_at });
@@ -115,6 +118,11 @@ impl Store {
     /// Returns the session with this hash, even if it has expired.
     pub async fn find_session(&self, hash: &SessionHash) -> Result<Option<Session>> {
         self.first(FIND_SESSION, &[hash]).await
+    }
+
+    /// Returns when each session of an account was started and last used. They may have expired.
+    pub async fn list_sessions(&self, account: AccountId) -> Result<Vec<(Timestamp, Timestamp)>> {
+        self.all(LIST_SESSIONS, &[&account]).await
     }
 
     /// Records when a session was last used.

@@ -13,7 +13,7 @@ use super::statement::{Sql, both};
 use super::transaction::Transaction;
 use super::{Outcome, RelayLease, Result, Store, WriteKey};
 use crate::domain::{
-    AccountId, Action, Actor, Direction, Message, MessageId, MessageQuery, MessageRecord, PageLimit, Timestamp,
+    AccountId, Action, Actor, Direction, Email, Message, MessageId, MessageQuery, MessageRecord, PageLimit, Timestamp,
     TrackedMessage,
 };
 
@@ -111,9 +111,14 @@ async fn discard_messages<T: Transaction>(tx: &T, ids: Vec<MessageId>, actor: Ac
     if !are_waiting(tx, &ids).await? {
         return Ok(false);
     }
+    let discard = both(
+        "DELETE FROM messages WHERE sent_at IS NULL AND id = $1
+        RETURNING (SELECT email FROM accounts WHERE accounts.id = account_id)",
+    );
     for id in &ids {
-        tx.execute(both("DELETE FROM messages WHERE sent_at IS NULL AND id = $1"), &[id]).await?;
-        tx.record(&actor, Action::DiscardMessage, &id.to_string()).await?;
+        if let Some((email,)) = tx.first::<(Email,)>(discard, &[id]).await? {
+            tx.record(&actor, Action::DiscardMessage, &format!("{id} of {}", email.as_str())).await?;
+        }
     }
     Ok(true)
 }
