@@ -112,10 +112,15 @@ async fn missing_privilege_to_migrate_is_reported() {
     let error = Postgres::open(&options).await.unwrap_err();
 
     let expected = "migration V1__store: permission denied for schema public (SQLSTATE 42501): \
-        run `petstore migrate` with the role that owns the tables";
+        the role sees no tables of petstore and may not create them: grant it USAGE on their schema, or run `petstore migrate` \
+        with the role that owns the database";
     assert!(error.to_string().ends_with(expected), "{error}");
     let checked = async || Postgres::check_openable(&options.cluster.url, false).await.unwrap_err().to_string();
-    assert!(checked().await.starts_with("the role may not create tables: "), "{}", checked().await);
+    assert!(
+        checked().await.starts_with("the role sees no tables of petstore and may not create them: "),
+        "{}",
+        checked().await
+    );
     open_postgresql(&url).await.close().await;
     query(
         &url,
@@ -124,4 +129,8 @@ async fn missing_privilege_to_migrate_is_reported() {
     let lacking = "the role may not read and write pets, audit: ";
     assert!(checked().await.starts_with(lacking), "{}", checked().await);
     assert!(Postgres::open(&options).await.unwrap_err().to_string().starts_with(lacking));
+    // Existing tables seem missing.
+    query(&url, "REVOKE USAGE ON SCHEMA public FROM PUBLIC, petstore_serve");
+    let error = Postgres::open(&options).await.unwrap_err().to_string();
+    assert!(error.contains("(SQLSTATE 3F000): the role sees no tables of petstore"), "{error}");
 }

@@ -17,6 +17,10 @@ use crate::store::{Result, StoreError};
 /// Advisory lock held while a database is migrated: the bytes of "petstore".
 const LOCK: i64 = i64::from_be_bytes(*b"petstore");
 
+/// The error for a role that can neither use nor create the tables. Without `USAGE`, existing ones seem missing.
+pub const NO_PRIVILEGE: &str = "the role sees no tables of petstore and may not create them: grant it USAGE on their \
+    schema, or run `petstore migrate` with the role that owns the database";
+
 /// Maximum time to wait for another process's migrations.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -106,9 +110,14 @@ pub async fn status(client: &Client) -> Result<Vec<MigrationStatus>> {
 }
 
 fn failed(migration: &Migration, error: Error) -> StoreError {
-    let advice = match error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) {
-        true => ": run `petstore migrate` with the role that owns the tables",
-        false => "",
+    let advice = match error.code() {
+        Some(&SqlState::INSUFFICIENT_PRIVILEGE | &SqlState::INVALID_SCHEMA_NAME) if migration.version == 1 => {
+            format!(": {NO_PRIVILEGE}")
+        }
+        Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {
+            ": run `petstore migrate` with the role that owns the tables".to_owned()
+        }
+        _ => String::new(),
     };
     StoreError::Failed(format!("migration {migration}: {}{advice}", postgres_group_commit::Error::from(error)))
 }

@@ -2,7 +2,7 @@
 
 use tokio_postgres::Client;
 
-use super::migrations::{self, Schema};
+use super::migrations::{self, NO_PRIVILEGE, Schema};
 use super::settings::Options;
 use crate::domain::Deployment;
 use crate::store::{Result, StoreError, deployment};
@@ -47,9 +47,7 @@ pub async fn check_may_create(client: &Client) -> Result<()> {
     let allowed = "SELECT coalesce(has_schema_privilege(current_schema(), 'CREATE'), false)";
     match client.query_one(allowed, &[]).await?.try_get(0)? {
         true => Ok(()),
-        false => Err(StoreError::Failed(
-            "the role may not create tables: run `petstore migrate` with the role that owns the database".into(),
-        )),
+        false => Err(StoreError::Failed(NO_PRIVILEGE.into())),
     }
 }
 
@@ -80,5 +78,7 @@ pub async fn setting(client: &Client, name: &str) -> Result<String> {
 }
 
 pub fn no_tables() -> StoreError {
-    StoreError::Failed("there are no tables of petstore; `petstore serve` or `petstore quickstart` creates them".into())
+    StoreError::Failed(
+        "the role sees no tables of petstore; `petstore serve` or `petstore quickstart` creates them".into(),
+    )
 }
