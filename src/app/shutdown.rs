@@ -9,6 +9,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 use super::Result;
 use super::backup_schedule::Backups;
@@ -101,31 +102,25 @@ pub async fn until_stopped(
     }
 }
 
-/// Ends everything but the server, each part in its own time. A signal ends the wait for the current part.
+/// Ends everything but the server. A signal ends the wait.
 pub async fn finish(backups: Option<Backups>, relay: Option<Relay>, api: &Api, signals: &mut Signals) {
-    tokio::select! {
-        () = traces::flush() => {}
-        () = signals.next() => {}
-    }
-    if let Some(backups) = backups {
-        tokio::select! {
-            () = backups.stop() => {}
-            () = signals.next() => {}
+    let parts = async {
+        traces::flush().await;
+        if let Some(backups) = backups {
+            backups.stop().await;
         }
-    }
-    if let Some(relay) = relay {
-        tokio::select! {
-            () = relay.stop() => {}
-            // Messages whose acknowledgement is not stored are sent again.
-            () = signals.next() => tracing::warn!("second signal received, exiting without draining the relay"),
+        if let Some(relay) = relay {
+            relay.stop().await;
         }
-    }
-    let store = Arc::clone(&api.store);
-    let closed = api.workers.spawn(async move { store.close().await });
+        let store = Arc::clone(&api.store);
+        let closed = api.workers.spawn(async move { store.close().await });
+        if timeout(CLOSE_TIMEOUT, closed).await.is_err() {
+            tracing::error!("timed out closing the database, exiting");
+        }
+    };
     tokio::select! {
-        _ = closed => {}
-        () = tokio::time::sleep(CLOSE_TIMEOUT) => tracing::error!("timed out closing the database, exiting"),
-        // Acknowledged writes are in the log on the disk. Others may be lost.
+        () = parts => {}
+        // Acknowledged writes are in the log on the disk. Messages whose acknowledgement is not stored are sent again.
         () = signals.next() => tracing::warn!("second signal received, exiting without closing the database"),
     }
 }
