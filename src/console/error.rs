@@ -1,7 +1,6 @@
 //! Error pages.
 
 use std::borrow::Cow;
-use std::collections::TryReserveError;
 use std::time::Duration;
 
 use axum::http::StatusCode;
@@ -83,13 +82,6 @@ impl From<StoreError> for PageError {
             }
             StoreError::Failed(cause) | StoreError::Refused(cause) => Self::internal(Cause(cause)),
         }
-    }
-}
-
-/// The memory for hashing a password cannot be allocated.
-impl From<TryReserveError> for PageError {
-    fn from(error: TryReserveError) -> Self {
-        StoreError::Unavailable(format!("hashing a password: {error}")).into()
     }
 }
 

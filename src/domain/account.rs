@@ -1,9 +1,6 @@
 //! Accounts, e-mail addresses and passwords.
 
-use std::collections::TryReserveError;
-
-use argon2::password_hash::phc::{Output, ParamsString, Salt};
-use argon2::{Algorithm, Argon2, Block, Params, PasswordHash, Version};
+use argon2::{Argon2, PasswordHasher, PasswordVerifier};
 use unicode_normalization::UnicodeNormalization;
 
 use super::secret::push_random;
@@ -139,55 +136,18 @@ impl NewPassword {
         self.0.expose()
     }
 
-    /// Hashes with Argon2id (RFC 9106), 19 MiB, 2 passes, 1 lane: OWASP's password storage cheat sheet.
+    /// Hashes with Argon2id (RFC 9106), 19 MiB, 2 passes, 1 lane: the default, as in OWASP's password storage cheat sheet.
     ///
-    /// Takes tens of milliseconds of CPU: never call it on an async worker. Fails if the memory cannot be allocated.
-    pub fn hash(&self, memory: &mut HashingMemory) -> Result<PasswordDigest, TryReserveError> {
-        let params = Params::new(19 * 1024, 2, 1, None).expect("the parameters are valid");
-        memory.resize(params.block_count())?;
-        let hash = memory.hash(&self.0, Salt::generate(), params).expect("the parameters are valid");
-        Ok(PasswordDigest(hash.to_string()))
+    /// Takes tens of milliseconds of CPU: never call it on an async worker.
+    pub fn hash(&self) -> PasswordDigest {
+        let hash = Argon2::default().hash_password(self.0.expose().as_bytes());
+        PasswordDigest(hash.expect("a password of this length can be hashed").to_string())
     }
 }
 
 /// Returns the password in Unicode form NFKC.
 pub fn normalized(password: &Secret) -> Secret {
     Secret::new(nfkc(password.expose()))
-}
-
-/// Work memory of Argon2: 19 MiB after the first hash.
-///
-/// Reuse one per thread. If each hash allocated its own, glibc would place them in different heaps and return none of
-/// them to the system.
-#[derive(Default)]
-pub struct HashingMemory(Vec<Block>);
-
-impl HashingMemory {
-    fn resize(&mut self, blocks: usize) -> Result<(), TryReserveError> {
-        self.0.try_reserve_exact(blocks.saturating_sub(self.0.len()))?;
-        self.0.resize(blocks, Block::new());
-        Ok(())
-    }
-
-    /// Hashes in memory that has the size of `params`.
-    fn hash(&mut self, password: &Secret, salt: Salt, params: Params) -> argon2::password_hash::Result<PasswordHash> {
-        let (algorithm, version) = (Algorithm::Argon2id, Version::V0x13);
-        let written = ParamsString::try_from(&params)?;
-        let mut output = [0; Params::DEFAULT_OUTPUT_LEN];
-        let argon2 = Argon2::new(algorithm, version, params);
-        let hashed =
-            argon2.hash_password_into_with_memory(password.expose().as_bytes(), &salt, &mut output, &mut self.0);
-        // The first blocks would allow an attacker to check guesses without the work of hashing.
-        self.0.fill(Block::new());
-        hashed?;
-        Ok(PasswordHash {
-            algorithm: algorithm.ident(),
-            version: Some(version.into()),
-            params: written,
-            salt: Some(salt),
-            hash: Some(Output::new(&output)?),
-        })
-    }
 }
 
 const DUMMY: &str = "$argon2id$v=19$m=19456,t=2,p=1$3/4Qutm6sdRL5ZGRVDYh8A$5ZzKp5jwjEonUV/K/LfmK52+P+eqoLbh7qkOb9SGQog";
@@ -203,18 +163,9 @@ impl PasswordDigest {
         Self(DUMMY.to_owned())
     }
 
-    /// Returns whether `password` is the one that was hashed. Takes as long as hashing does. Fails if the memory cannot be
-    /// allocated.
-    pub fn matches(&self, password: &Secret, memory: &mut HashingMemory) -> Result<bool, TryReserveError> {
-        let stored = PasswordHash::new(&self.0).ok();
-        let parsed =
-            stored.as_ref().and_then(|stored| Some((Params::try_from(stored).ok()?, stored.salt?, stored.hash?)));
-        let Some((params, salt, expected)) = parsed else {
-            return Ok(false);
-        };
-        memory.resize(params.block_count())?;
-        // `Output` compares in constant time.
-        Ok(memory.hash(password, salt, params).is_ok_and(|computed| computed.hash == Some(expected)))
+    /// Returns whether `password` is the one that was hashed. Takes as long as hashing does.
+    pub fn matches(&self, password: &Secret) -> bool {
+        Argon2::default().verify_password(password.expose().as_bytes(), &*self.0).is_ok()
     }
 }
 
@@ -231,23 +182,14 @@ mod tests {
     }
 
     #[test]
-    fn hashing_memory_that_cannot_be_allocated_is_an_error() {
-        let mut memory = HashingMemory::default();
-        assert!(memory.resize(usize::MAX).is_err());
-        assert_eq!(PasswordDigest::dummy().matches(&Secret::new("a guess"), &mut memory), Ok(false));
-    }
-
-    #[test]
-    fn password_hash_has_fixed_parameters_and_leaves_no_trace() {
+    fn password_hash_has_fixed_parameters() {
         let password = Secret::new("correct horse battery");
-        let mut memory = HashingMemory::default();
-        let digest = NewPassword::parse(&password).unwrap().hash(&mut memory).unwrap();
+        let digest = NewPassword::parse(&password).unwrap().hash();
         assert!(digest.0.starts_with("$argon2id$v=19$m=19456,t=2,p=1$"), "{}", digest.0);
-        assert_eq!(digest.matches(&password, &mut memory), Ok(true));
+        assert!(digest.matches(&password));
         let parameters = |digest: &PasswordDigest| digest.0.split('$').take(4).collect::<Vec<_>>().join("$");
         assert_eq!(parameters(&PasswordDigest::dummy()), parameters(&digest), "the dummy takes as long");
-        assert_eq!(digest.matches(&Secret::new("correct horse batterz"), &mut memory), Ok(false));
-        assert!(memory.0.iter().all(|block| block.as_ref().iter().all(|word| *word == 0)), "the memory is cleared");
+        assert!(!digest.matches(&Secret::new("correct horse batterz")));
         assert_eq!(format!("{password:?}"), "[hidden]");
         for invalid in ["x".repeat(11), "x".repeat(129)] {
             assert!(NewPassword::parse(&Secret::new(invalid)).is_err());

@@ -1,6 +1,5 @@
 //! `petstore account`
 
-use std::collections::TryReserveError;
 use std::io::{BufRead, Write, stdin, stdout};
 
 use clap::{Args, Subcommand};
@@ -12,7 +11,7 @@ use crate::cli::terminal::confirm::confirms;
 use crate::cli::terminal::table::{Listed, print_list, strip_bidi};
 use crate::cli::{Create, Failure, Outcome, actor, print, tell, with_store};
 use crate::config::{Common, one_of};
-use crate::domain::account::{HashingMemory, NewPassword, PasswordDigest};
+use crate::domain::account::NewPassword;
 use crate::domain::{Account as AccountRecord, Email, NewAccount, Role, Secret};
 use crate::runtime::clock::Clock;
 
@@ -164,7 +163,7 @@ impl CreateAccount {
         let password = self.password_stdin.then(read_password).transpose()?;
         with_store(common, Create::PRODUCTION, async |store| {
             let email = self.email.as_str().to_owned();
-            let digest = password.as_ref().map(digest).transpose()?;
+            let digest = password.as_ref().map(NewPassword::hash);
             let new = NewAccount { role: self.role, ..NewAccount::customer(self.email, digest, Clock::System.now()) };
             match store.create_account(new, actor()).await? {
                 Some(_) => print(&format!("{email}\n")),
@@ -186,7 +185,7 @@ impl SetPassword {
         with_store(common, Create::Never, async |store| {
             let account = find_account(&store, &self.email).await?;
             let password = given.clone().unwrap_or_else(NewPassword::generate);
-            check_found(store.set_password(account.id, digest(&password)?, actor()).await?, &self.email)?;
+            check_found(store.set_password(account.id, password.hash(), actor()).await?, &self.email)?;
             if given.is_some() {
                 return Ok(());
             }
@@ -270,10 +269,6 @@ impl EraseAccount {
 /// Fails if the account has been deleted meanwhile.
 fn check_found(is_there: bool, email: &Email) -> Outcome {
     is_there.then_some(()).ok_or_else(|| no_account(email))
-}
-
-fn digest(password: &NewPassword) -> Result<PasswordDigest, TryReserveError> {
-    password.hash(&mut HashingMemory::default())
 }
 
 fn read_password() -> Result<NewPassword, Failure> {

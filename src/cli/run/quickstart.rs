@@ -21,7 +21,7 @@ use crate::cli::data::backup;
 use crate::cli::{Failure, Outcome, actor, print_open};
 use crate::config::{Common, ServiceSettings};
 use crate::console::shell_quoted;
-use crate::domain::account::{HashingMemory, NewPassword};
+use crate::domain::account::NewPassword;
 use crate::domain::api_key::{KeyName, NewKey};
 use crate::domain::{Account, AccountId, ApiKey, Deployment, Email, NewAccount, Role, sample_animals};
 use crate::net::regular_file;
@@ -75,7 +75,7 @@ impl Quickstart {
                 let banner = async {
                     let password = if account.has_password { None } else { Some(NewPassword::generate()) };
                     let text = welcome(addresses, operations, &self.service, common, &key, password.as_ref());
-                    let digest = password.map(|new| new.hash(&mut HashingMemory::default())).transpose()?;
+                    let digest = password.as_ref().map(NewPassword::hash);
                     let runtime = Handle::current();
                     print_banner(move || {
                         let is_shown = print_open(&text)?;

@@ -41,7 +41,7 @@ pub async fn change_password(who: SignedIn, fields: Form) -> Result<Response, Pa
     let place = begin_confirmation(&who)?;
     let checked = check_password(&who, &place, &who.session.email, fields.secret("current")).await?;
     if let Some((account, checked)) = checked {
-        let digest = place.hash(chosen).await?;
+        let digest = place.hash(chosen).await;
         let token = SessionToken::generate();
         let session = NewSession { hash: token.hash(), account, now: who.api().clock.steady() };
         if who.api().store.change_password(session, checked, digest, who.actor()).await? {

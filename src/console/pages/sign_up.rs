@@ -36,7 +36,7 @@ pub async fn submit(user: CurrentUser, fields: Form) -> Result<Response, PageErr
     let (Some(address), Some(chosen)) = (address, chosen) else {
         return Ok(form(&user, email, password));
     };
-    let digest = begin_attempt(&user, &address)?.hash(chosen).await?;
+    let digest = begin_attempt(&user, &address)?.hash(chosen).await;
     let actor = user.actor_of(&address);
     let new = NewAccount::customer(address, Some(digest.clone()), user.api().clock.now());
     let Some(account) = user.api().store.create_account(new, actor).await? else {

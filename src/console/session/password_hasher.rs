@@ -1,7 +1,6 @@
 //! Hashes and checks passwords. This is expensive on purpose, so it never runs on an async worker and only few hashes
 //! run at once.
 
-use std::collections::TryReserveError;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -15,7 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use crate::api::{Cause, PasswordCounters};
 use crate::console::error::PageError;
 use crate::domain::Secret;
-use crate::domain::account::{HashingMemory, NewPassword, PasswordDigest, normalized};
+use crate::domain::account::{NewPassword, PasswordDigest, normalized};
 
 /// Longest wait of a hash. Those that would wait longer are rejected at once, so that a flood of sign-ins stays small.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
@@ -34,9 +33,9 @@ const NICE: i32 = 10;
 /// Maximum number of threads: more than a hundred sign-ins per second, in 76 MiB.
 const MAX_THREADS: usize = 4;
 
-type Work = Box<dyn FnOnce(&mut HashingMemory) + Send>;
+type Work = Box<dyn FnOnce() + Send>;
 
-/// Threads that hash: one for every second core, so that the API keeps the others. Each reuses its memory.
+/// Threads that hash: one for every second core, so that the API keeps the others.
 #[derive(Debug)]
 pub struct PasswordHasher {
     /// Those that no hash waits or runs in.
@@ -106,35 +105,34 @@ impl PasswordHasher {
 }
 
 impl QueuePlace<'_> {
-    pub async fn hash(&self, password: NewPassword) -> Result<PasswordDigest, TryReserveError> {
-        self.run(move |memory| password.hash(memory)).await
+    pub async fn hash(&self, password: NewPassword) -> PasswordDigest {
+        self.run(move || password.hash()).await
     }
 
     /// Returns whether `presented` is the password of `digest`. Without a digest, the check takes as long and fails.
     ///
     /// Early versions hashed passwords as entered, and not in NFKC. The number of hashes of a failure depends on the password
     /// alone.
-    pub async fn check(&self, presented: Secret, digest: Option<PasswordDigest>) -> Result<bool, TryReserveError> {
+    pub async fn check(&self, presented: Secret, digest: Option<PasswordDigest>) -> bool {
         let password = normalized(&presented);
         let is_normalized = password.expose() == presented.expose();
-        Ok(self.check_form(password, digest.clone()).await?
-            || !is_normalized && self.check_form(presented, digest).await?)
+        self.check_form(password, digest.clone()).await || !is_normalized && self.check_form(presented, digest).await
     }
 
-    async fn check_form(&self, presented: Secret, digest: Option<PasswordDigest>) -> Result<bool, TryReserveError> {
-        self.run(move |memory| {
+    async fn check_form(&self, presented: Secret, digest: Option<PasswordDigest>) -> bool {
+        self.run(move || {
             let known = digest.is_some();
-            Ok(digest.unwrap_or_else(PasswordDigest::dummy).matches(&presented, memory)? && known)
+            digest.unwrap_or_else(PasswordDigest::dummy).matches(&presented) && known
         })
         .await
     }
 
-    async fn run<T: Send + 'static>(&self, work: impl FnOnce(&mut HashingMemory) -> T + Send + 'static) -> T {
+    async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
         self.hasher.counters.hashed.increment();
         // The place moves into the work: if the client goes away, the hash continues and keeps its place.
         let (place, (answer, hashed)) = (Arc::clone(&self.permit), oneshot::channel());
-        let work: Work = Box::new(move |memory| {
-            let result = work(memory);
+        let work: Work = Box::new(move || {
+            let result = work();
             drop(place);
             // The caller may have gone away.
             let _ = answer.send(result);
@@ -156,13 +154,12 @@ fn microseconds(duration: Duration) -> u64 {
 fn hash_all(work: &Mutex<Receiver<Work>>, took: &AtomicU64) {
     // If it fails, hashing only takes more of the API's time.
     let _ = rustix::process::nice(NICE);
-    let mut memory = HashingMemory::default();
     loop {
         let next = work.lock().recv();
         match next {
             Ok(work) => {
                 let began = Instant::now();
-                work(&mut memory);
+                work();
                 let average = (took.load(Ordering::Relaxed) * 7 + microseconds(began.elapsed())) / 8;
                 took.store(average, Ordering::Relaxed);
             }
@@ -191,7 +188,7 @@ mod tests {
                 let (hasher, hold) = (Arc::clone(&hasher), Arc::clone(&hold));
                 tokio::spawn(async move {
                     let place = hasher.place().unwrap();
-                    place.run(move |_| assert!(hold.lock().recv().is_err())).await;
+                    place.run(move || assert!(hold.lock().recv().is_err())).await;
                 })
             })
             .collect();
@@ -206,14 +203,14 @@ mod tests {
         for one in waiting {
             one.await.unwrap();
         }
-        hasher.place().unwrap().run(|_| ()).await;
+        hasher.place().unwrap().run(|| ()).await;
     }
 
     #[tokio::test]
     async fn abandoned_hash_keeps_its_place() {
         let hasher = PasswordHasher::new(Arc::default());
         let (release, wait) = mpsc::channel::<()>();
-        let hashing = async { hasher.place().unwrap().run(move |_| wait.recv().unwrap()).await };
+        let hashing = async { hasher.place().unwrap().run(move || wait.recv().unwrap()).await };
         assert!(tokio::time::timeout(std::time::Duration::from_millis(50), hashing).await.is_err());
 
         assert_eq!(hasher.waiting(), 1, "it still runs");

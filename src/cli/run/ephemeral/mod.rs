@@ -25,7 +25,7 @@ use crate::app::{self, Started};
 use crate::cli::shop::first_animals::FirstAnimals;
 use crate::cli::{Failure, actor};
 use crate::config::SecretParser;
-use crate::domain::account::{HashingMemory, NewPassword, PasswordDigest};
+use crate::domain::account::{NewPassword, PasswordDigest};
 use crate::domain::api_key::{KeyName, NewKey};
 use crate::domain::{AccountId, ApiKey, Deployment, Email, Invalid, NewAccount, Role};
 use crate::runtime::clock::Clock;
@@ -217,9 +217,9 @@ impl Ephemeral {
         let password = NewPassword::generate();
         let hashed = password.clone();
         // Hashing takes longer than everything else.
-        let hash = tokio::task::spawn_blocking(move || hashed.hash(&mut HashingMemory::default()));
+        let hash = tokio::task::spawn_blocking(move || hashed.hash());
         store.import_pets(animals).await?;
-        let digest = hash.await??;
+        let digest = hash.await?;
         let staff = new_account(store, STAFF, Role::Staff, &digest).await?;
         let customer = new_account(store, CUSTOMER, Role::Customer, &digest).await?;
         let key = add_key(store, staff, self.key.clone(), "ephemeral", None).await?;
