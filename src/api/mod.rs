@@ -29,7 +29,6 @@ pub use documents::file::File;
 pub use endpoints::messages::parse_message;
 pub use endpoints::pets::{parse_new_pet, parse_pet_query};
 pub use error::{ApiError, Cause, Code};
-pub use input::fields::InvalidObject;
 pub use operations::{Listener, Operation, Permission, Target};
 pub use prefer::header::Prefer;
 pub use response::{Response, Sent};

@@ -9,7 +9,7 @@ use crate::api::cache::pages::{self, List};
 use crate::api::call::Call;
 use crate::api::documents::deprecation::REMOVED_AT;
 use crate::api::error::{ApiError, Code};
-use crate::api::input::fields::{Fields, InvalidObject};
+use crate::api::input::fields::Fields;
 use crate::api::input::pagination::{self, Items, Page};
 use crate::api::input::{idempotency, query_and_body};
 use crate::api::operations::Operation;
@@ -73,7 +73,7 @@ pub fn parse_pet_query(query: &str) -> Result<PetQuery, ApiError> {
     pagination::query(Some(query), PetStatus::parse)
 }
 
-pub fn parse_new_pet(text: &str) -> Result<NewPet, InvalidObject> {
+pub fn parse_new_pet(text: &str) -> Result<NewPet, ApiError> {
     let fields = Fields::parse(text, NewPet::FIELDS)?;
     fields.require(&["name", "categoryId"])?;
     Ok(NewPet {

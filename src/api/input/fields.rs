@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::de::Read;
 use serde_json::value::RawValue;
 
 use crate::api::error::{ApiError, Code};
@@ -17,27 +18,33 @@ const EXACT: f64 = (1_u64 << 53) as f64;
 /// The whole body is checked to be JSON before any field is parsed. Unknown fields may have any value, at any depth.
 pub struct Fields<'b, const N: usize> {
     names: [&'static str; N],
-    values: [Option<&'b RawValue>; N],
+    values: [Option<&'b str>; N],
 }
 
 impl<'b, const N: usize> Fields<'b, N> {
-    pub fn parse(text: &'b str, names: [&'static str; N]) -> Result<Self, InvalidObject> {
-        let mut deserializer = serde_json::Deserializer::from_str(text);
-        let read = deserializer.deserialize_map(Reader(names)).and_then(|read| deserializer.end().map(|()| read));
-        let (values, doubled) = read.map_err(|error| match error.classify() {
-            _ if text.starts_with('\u{feff}') => {
-                let message = "The body begins with a byte order mark: send it without one (RFC 8259, section 8.1).";
-                ApiError::new(Code::InvalidJson, message).into()
+    pub fn parse(text: &'b str, names: [&'static str; N]) -> Result<Self, ApiError> {
+        let (mut values, mut doubled) = ([None; N], None);
+        let read = read_object(serde_json::Deserializer::from_str(text), |key, value| {
+            let key = string(key).ok();
+            if let Some(position) = key.and_then(|key| names.iter().position(|name| *name == key))
+                && values[position].replace(value).is_some()
+            {
+                doubled = Some(names[position]);
             }
-            serde_json::error::Category::Data => InvalidObject::NotAnObject,
-            _ if text.trim_ascii().is_empty() => InvalidObject::Empty,
-            _ => InvalidObject::NotJson(error),
+        });
+        read.map_err(|error| {
+            let message = match error.classify() {
+                _ if text.starts_with('\u{feff}') => {
+                    "The body begins with a byte order mark: send it without one (RFC 8259, section 8.1).".to_owned()
+                }
+                serde_json::error::Category::Data => "The body is not a JSON object.".to_owned(),
+                _ if text.trim_ascii().is_empty() => "The body is empty: send a JSON object.".to_owned(),
+                _ => format!("The body is not JSON: {error}."),
+            };
+            ApiError::new(Code::InvalidJson, message)
         })?;
         match doubled {
-            Some(name) => {
-                let message = format!("The field `{name}` is given more than once.");
-                Err(ApiError::new(Code::InvalidJson, message).into())
-            }
+            Some(name) => Err(ApiError::new(Code::InvalidJson, format!("The field `{name}` is given more than once."))),
             None => Ok(Self { names, values }),
         }
     }
@@ -75,7 +82,7 @@ impl<'b, const N: usize> Fields<'b, N> {
 
     fn value(&self, name: &str) -> Option<&'b str> {
         let position = self.names.iter().position(|known| *known == name);
-        self.values[position.expect("only declared fields are parsed")].map(RawValue::get)
+        self.values[position.expect("only declared fields are parsed")]
     }
 }
 
@@ -83,78 +90,34 @@ fn missing(name: &str) -> ApiError {
     ApiError::new(Code::MissingField, format!("The field `{name}` is required."))
 }
 
-/// The reason why a text is not the object that an operation takes.
-#[derive(Debug)]
-pub enum InvalidObject {
-    Empty,
-    NotAnObject,
-    NotJson(serde_json::Error),
-    /// A field is missing, repeated or invalid.
-    Field(ApiError),
+/// Reads an object, and passes the text of each key and its value. Keys are not parsed, because one with a lone surrogate is
+/// valid JSON.
+pub fn read_object<'t, R: Read<'t>>(
+    mut json: serde_json::Deserializer<R>,
+    each: impl FnMut(&'t str, &'t str),
+) -> serde_json::Result<()> {
+    json.deserialize_map(Object(each)).and_then(|()| json.end())
 }
 
-impl From<ApiError> for InvalidObject {
-    fn from(error: ApiError) -> Self {
-        Self::Field(error)
-    }
-}
+struct Object<F>(F);
 
-/// The error for a request with this body.
-impl From<InvalidObject> for ApiError {
-    fn from(invalid: InvalidObject) -> Self {
-        let message = match invalid {
-            InvalidObject::Empty => "The body is empty: send a JSON object.".to_owned(),
-            InvalidObject::NotAnObject => "The body is not a JSON object.".to_owned(),
-            InvalidObject::NotJson(error) => format!("The body is not JSON: {error}."),
-            InvalidObject::Field(error) => return error,
-        };
-        Self::new(Code::InvalidJson, message)
-    }
-}
-
-/// Reads an object. Keeps the known fields, and the name of one that is repeated.
-struct Reader<const N: usize>([&'static str; N]);
-
-impl<'de, const N: usize> Visitor<'de> for Reader<N> {
-    type Value = ([Option<&'de RawValue>; N], Option<&'static str>);
+impl<'t, F: FnMut(&'t str, &'t str)> Visitor<'t> for Object<F> {
+    type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Self::Value, A::Error> {
-        let mut values = [None; N];
-        let mut doubled = None;
-        while let Some(key) = object.next_key_seed(Key(&self.0))? {
-            match key {
-                Some(position) => {
-                    if values[position].replace(object.next_value()?).is_some() {
-                        doubled = Some(self.0[position]);
-                    }
-                }
-                None => {
-                    object.next_value::<IgnoredAny>()?;
-                }
-            }
+    fn visit_map<A: MapAccess<'t>>(mut self, mut object: A) -> Result<(), A::Error> {
+        while let Some((key, value)) = object.next_entry::<&RawValue, &RawValue>()? {
+            (self.0)(key.get(), value.get());
         }
-        Ok((values, doubled))
+        Ok(())
     }
 }
 
-/// Finds the position of a key among the known ones. Reads the raw text, because a key with a lone surrogate is valid
-/// JSON, though no known key.
-struct Key<'n>(&'n [&'static str]);
-
-impl<'de> serde::de::DeserializeSeed<'de> for Key<'_> {
-    type Value = Option<usize>;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        let key = string(<&RawValue>::deserialize(deserializer)?.get());
-        Ok(key.ok().and_then(|key| self.0.iter().position(|name| *name == key)))
-    }
-}
-
-fn string(value: &str) -> Result<Cow<'_, str>, Invalid> {
+/// Parses the text of a string.
+pub fn string(value: &str) -> Result<Cow<'_, str>, Invalid> {
     let Some(text) = value.strip_prefix('"').and_then(|value| value.strip_suffix('"')) else {
         return Err(Invalid(format!("must be a string, not {}", kind(value))));
     };
@@ -248,7 +211,7 @@ mod tests {
     #[test]
     fn whole_body_is_validated_before_its_fields() {
         let code = |text: &str| {
-            Fields::parse(text, ["name"]).err().map(ApiError::from).map(|error| {
+            Fields::parse(text, ["name"]).err().map(|error| {
                 serde_json::from_slice::<serde_json::Value>(&error.body()).unwrap()["code"].as_str().unwrap().to_owned()
             })
         };
@@ -259,9 +222,7 @@ mod tests {
         ] {
             assert_eq!(code(text).as_deref(), Some("invalid_json"), "{text}");
         }
-        let InvalidObject::Field(mark) = Fields::parse("\u{feff}{}", ["name"]).err().unwrap() else {
-            panic!("not named")
-        };
+        let mark = Fields::parse("\u{feff}{}", ["name"]).err().unwrap();
         assert!(String::from_utf8_lossy(&mark.body()).contains("begins with a byte order mark"));
         let deep = format!("{{\"other\":{}{}}}", "[".repeat(100_000), "]".repeat(100_000));
         for text in ["{}", " {\"name\":1e999} ", "{\"\\ud800\":1,\"other\":\"\\ud800\",\"other\":2}", deep.as_str()] {

@@ -1,13 +1,12 @@
 //! Lists the parts of a recorded request that the console shows, so that nothing has to be recognized as a secret.
 
 use std::borrow::Cow;
-use std::fmt;
 
 use axum::http::{HeaderName, Uri};
-use serde::de::{Deserializer, MapAccess, Visitor};
-use serde_json::value::{RawValue, Value};
+use serde_json::Value;
 
 use super::body::ReadBody;
+use crate::api::input::fields::{read_object, string};
 use crate::api::operations::Operation;
 use crate::domain::{Message, NewOrder, NewPet};
 use crate::redaction::HIDDEN;
@@ -62,34 +61,19 @@ pub fn body(ReadBody { bytes, is_complete }: ReadBody<'_>, operation: Option<Ope
         Some(Operation::SendMessage) => &Message::FIELDS,
         _ => &[],
     };
-    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
-    let shown = deserializer.deserialize_map(Object(fields)).and_then(|shown| deserializer.end().map(|()| shown));
-    shown.unwrap_or_else(|error| {
-        let (length, line, column) = (bytes.len(), error.line(), error.column());
-        match is_complete {
-            true => format!("{HIDDEN_BODY}{length} bytes, not a JSON object, error at line {line} column {column}]"),
-            false => format!("{HIDDEN_BODY}the first {length} bytes, the rest was not read]"),
+    let mut shown = Vec::new();
+    let read = read_object(serde_json::Deserializer::from_slice(bytes), |name, value| {
+        let is_shown = string(name).is_ok_and(|name| fields.contains(&&*name));
+        let value = if is_shown { unescaped(value) } else { quoted(HIDDEN).into() };
+        shown.push(format!("{}:{value}", unescaped(name)));
+    });
+    match read {
+        Ok(()) => format!("{{{}}}", shown.join(",")),
+        Err(_) if !is_complete => format!("{HIDDEN_BODY}the first {} bytes, the rest was not read]", bytes.len()),
+        Err(error) => {
+            let (length, line, column) = (bytes.len(), error.line(), error.column());
+            format!("{HIDDEN_BODY}{length} bytes, not a JSON object, error at line {line} column {column}]")
         }
-    })
-}
-
-/// Reads an object as the text that is shown of it. Has the fields whose values are shown.
-struct Object<'a>(&'a [&'a str]);
-
-impl<'de> Visitor<'de> for Object<'_> {
-    type Value = String;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<String, A::Error> {
-        let mut shown = Vec::new();
-        while let Some((name, value)) = fields.next_entry::<String, &RawValue>()? {
-            let value = if self.0.contains(&&*name) { unescaped(value.get()) } else { quoted(HIDDEN).into() };
-            shown.push(format!("{}:{value}", quoted(&name)));
-        }
-        Ok(format!("{{{}}}", shown.join(",")))
     }
 }
 

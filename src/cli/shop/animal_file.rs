@@ -9,7 +9,7 @@ use indicatif::ProgressBar;
 use rustix::fs::MemfdFlags;
 use tracing::Level;
 
-use crate::api::{InvalidObject, parse_new_pet};
+use crate::api::{ApiError, parse_new_pet};
 use crate::cli::data::export::named;
 use crate::cli::terminal::{interrupt, progress};
 use crate::cli::{Failure, tell};
@@ -141,7 +141,7 @@ fn lines(file: File, progress: ProgressBar) -> impl Iterator<Item = io::Result<L
                     continue;
                 }
                 let text = std::str::from_utf8(line).map_err(|_| "The line is not UTF-8.".to_owned());
-                text.and_then(|text| parse_new_pet(text).map_err(describe))
+                text.and_then(|text| parse_new_pet(text).map_err(|error| describe(&error)))
             };
             return Ok(Some(Line { number, animal }));
         }
@@ -149,13 +149,7 @@ fn lines(file: File, progress: ProgressBar) -> impl Iterator<Item = io::Result<L
     iter::from_fn(move || next().transpose())
 }
 
-fn describe(invalid: InvalidObject) -> String {
-    match invalid {
-        InvalidObject::Empty | InvalidObject::NotAnObject => "The line is not a JSON object.".to_owned(),
-        InvalidObject::NotJson(error) => {
-            // The parser sees one line only, so its line number would mislead.
-            format!("The line is not JSON: {}.", error.to_string().replace(" at line 1 column ", " at column "))
-        }
-        InvalidObject::Field(error) => error.message().to_owned(),
-    }
+/// The parser sees a line as the body of a request, whose line number would mislead.
+fn describe(error: &ApiError) -> String {
+    error.message().replace("The body ", "The line ").replace(" at line 1 column ", " at column ")
 }
