@@ -8,6 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use axum::http::header::{CONNECTION, CONTENT_LENGTH, DATE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::IntoResponse;
+use serde_json::json;
 
 use super::response::{self, Response, X_REQUEST_ID};
 use crate::domain::{Invalid, names};
@@ -58,14 +59,6 @@ impl Code {
             Self::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
-}
-
-/// The body of every error.
-#[derive(serde::Serialize)]
-struct Body<'a> {
-    code: &'a str,
-    message: &'a str,
-    status: u16,
 }
 
 /// An error response: a message for the client and, separately, the cause for the log.
@@ -144,8 +137,8 @@ impl ApiError {
 
     /// The body, as it is sent.
     pub fn body(&self) -> Vec<u8> {
-        let error = Body { code: self.code.as_str(), message: &self.message, status: self.code.status().as_u16() };
-        serde_json::to_vec(&error).expect("two strings and a number always encode")
+        let (code, status) = (self.code.as_str(), self.code.status().as_u16());
+        json!({ "code": code, "message": self.message, "status": status }).to_string().into_bytes()
     }
 
     /// The response, with the headers that belong to the error.

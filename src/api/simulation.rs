@@ -88,7 +88,8 @@ impl Simulation {
         }
         if preferences.is_partial() {
             let account = caller.account().expect("the caller is admitted");
-            let resets = if preferences.counts_from_reset() { Some(api.store.resets().await?) } else { None };
+            let is_first = |it: &Preference| matches!(it, Preference::First(_));
+            let resets = if preferences.given.iter().any(is_first) { Some(api.store.resets().await?) } else { None };
             let number = simulator.count((account, caller.key().map(|key| key.grant.id), only, resets));
             if !preferences.choose(number) {
                 return Ok(None);

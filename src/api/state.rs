@@ -1,6 +1,6 @@
 //! State that the handlers share.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 use bounded_http::Tls;
@@ -50,7 +50,8 @@ pub struct Api {
     /// Unset without TLS.
     pub certificate: OnceLock<Tls>,
     relay: OnceLock<Arc<relay::Status>>,
-    draining: AtomicBool,
+    /// True once `/readyz` reports that new requests should go elsewhere.
+    pub draining: AtomicBool,
 }
 
 /// The settings of the API.
@@ -119,14 +120,5 @@ impl Api {
 
     pub const fn is_simulating(&self) -> bool {
         self.simulator.is_some()
-    }
-
-    /// Reports through `/readyz` that new requests should go elsewhere.
-    pub fn start_draining(&self) {
-        self.draining.store(true, Ordering::Relaxed);
-    }
-
-    pub fn is_draining(&self) -> bool {
-        self.draining.load(Ordering::Relaxed)
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bounded_http::Tls;
+use futures_util::future::OptionFuture;
 use tokio::task::JoinHandle;
 
 use super::App;
@@ -18,13 +19,8 @@ use crate::telemetry::traces;
 /// Starts the jobs that a serving process needs. They run until they are aborted.
 pub fn start(app: &App, tls: Option<Tls>) -> JoinHandle<()> {
     let (api, console) = (app.api.clone(), app.console.clone());
-    let certificate = tls.map(Tls::follow);
+    let certificate = OptionFuture::from(tls.map(Tls::follow));
     app.api.workers.spawn(async move {
-        let certificate = async {
-            if let Some(reloads) = certificate {
-                reloads.await;
-            }
-        };
         tokio::join!(
             api.api_keys.follow(),
             api.api_keys.write_down_uses(),

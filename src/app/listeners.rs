@@ -1,7 +1,7 @@
 //! The listeners: their sockets and what they serve.
 
 use std::io::ErrorKind;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use bounded_http::Access;
 use tokio::net::{TcpListener, TcpSocket};
@@ -26,38 +26,36 @@ pub struct Sockets {
 }
 
 impl Sockets {
-    /// Takes the sockets that the supervisor has passed and opens the others. Fails if an address cannot be used.
-    pub fn bind(settings: &ServiceSettings, mut passed: PassedSockets) -> Result<Self> {
-        let mut bind = |listener: Listener, address: SocketAddr, flag: &str| -> Result<Option<TcpListener>> {
+    /// Takes the sockets that the supervisor has passed and opens the others. Fails if an address cannot be used. If another
+    /// service `may_run`, only warns of one that is in use.
+    pub fn bind(settings: &ServiceSettings, mut passed: PassedSockets, may_run: bool) -> Result<Self> {
+        if settings.listeners.is_empty() {
+            return Err("there is no listener to open: `listeners` is empty".into());
+        }
+        let mut bind = |listener: Listener, flag: &str| -> Result<Option<TcpListener>> {
+            let address = settings.address(listener);
             if !settings.listeners.contains(&listener) {
                 return Ok(None);
             }
             if let Some(at) = passed.iter().position(|(passed_for, _)| *passed_for == listener) {
                 return Ok(Some(TcpListener::from_std(passed.swap_remove(at).1)?));
             }
-            let socket = socket_at(address).and_then(|socket| socket.listen(BACKLOG));
-            Ok(Some(socket.map_err(|error| cannot_listen(address, flag, &error))?))
+            let error = match listen(address) {
+                Ok(socket) => return Ok(Some(socket)),
+                Err(error) => error,
+            };
+            let why = format!("cannot listen on {address} ({flag}): {error}");
+            if !may_run || error.kind() != ErrorKind::AddrInUse {
+                return Err(why.into());
+            }
+            tracing::warn!("{why}");
+            Ok(None)
         };
-        let [store, messages, operations] = configured(settings)?.map(|(listener, at, flag)| bind(listener, at, flag));
-        Ok(Self { store: store?, messages: messages?, operations: operations? })
-    }
-
-    /// Fails if [`Self::bind`] would, without listening. Warns of used addresses if a service `may_run`.
-    pub fn check(settings: &ServiceSettings, passed: &PassedSockets, may_run: bool) -> Result<()> {
-        let is_passed = |listener| passed.iter().any(|(passed_for, _)| *passed_for == listener);
-        for (listener, address, flag) in configured(settings)? {
-            if !settings.listeners.contains(&listener) || is_passed(listener) {
-                continue;
-            }
-            match socket_at(address) {
-                Ok(_) => {}
-                Err(error) if may_run && error.kind() == ErrorKind::AddrInUse => {
-                    tracing::warn!("{}", cannot_listen(address, flag, &error));
-                }
-                Err(error) => return Err(cannot_listen(address, flag, &error).into()),
-            }
-        }
-        Ok(())
+        Ok(Self {
+            store: bind(Listener::Store, "--listen")?,
+            messages: bind(Listener::Messages, "--messages-listen")?,
+            operations: bind(Listener::Ops, "--ops-listen")?,
+        })
     }
 
     /// The public addresses. For a listener that another process opens, the configured ones.
@@ -114,42 +112,10 @@ pub fn bound(socket: Option<&TcpListener>) -> Option<SocketAddr> {
     socket.and_then(|socket| socket.local_addr().ok())
 }
 
-/// Each listener with its address and flag. Fails if none of them is to be opened, or two at one address.
-fn configured(settings: &ServiceSettings) -> Result<[(Listener, SocketAddr, &'static str); 3]> {
-    if settings.listeners.is_empty() {
-        return Err("there is no listener to open: `listeners` is empty".into());
-    }
-    let configured = [
-        (Listener::Store, settings.listen, "--listen"),
-        (Listener::Messages, settings.messages_listen, "--messages-listen"),
-        (Listener::Ops, settings.ops_listen, "--ops-listen"),
-    ];
-    let mut opened =
-        configured.iter().filter(|(listener, at, _)| settings.listeners.contains(listener) && at.port() != 0);
-    while let Some((_, address, flag)) = opened.next() {
-        if let Some((_, other, other_flag)) = opened.clone().find(|(_, at, _)| overlap(*at, *address)) {
-            return Err(format!("{address} ({flag}) and {other} ({other_flag}) are the same address").into());
-        }
-    }
-    Ok(configured)
-}
-
-/// Returns whether only one of the addresses can be bound. `[::]` includes all addresses, `0.0.0.0` those of IPv4.
-fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
-    let includes = |all: IpAddr, one: IpAddr| all == one || all.is_unspecified() && (all.is_ipv6() || one.is_ipv4());
-    let (ip, other) = (a.ip().to_canonical(), b.ip().to_canonical());
-    a.port() == b.port() && (includes(ip, other) || includes(other, ip))
-}
-
-fn cannot_listen(address: SocketAddr, flag: &str, error: &std::io::Error) -> String {
-    format!("cannot listen on {address} ({flag}): {error}")
-}
-
-/// Returns a socket that is bound, and does not listen yet.
-fn socket_at(address: SocketAddr) -> std::io::Result<TcpSocket> {
+fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     // Otherwise the address would stay in use for a minute after a process has ended.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
-    Ok(socket)
+    socket.listen(BACKLOG)
 }

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bounded_http::{Access, Limits, Server, Stop, Tls};
+use futures_util::future::BoxFuture;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
@@ -29,7 +30,7 @@ use crate::runtime::clock::Clock;
 use crate::store::Store;
 use backup_schedule::Backups;
 pub use listeners::Sockets;
-use shutdown::{LogLevelSignals, Signals};
+use shutdown::{Signals, follow_log_level};
 use systemd::PassedSockets;
 pub use systemd::passed_sockets;
 
@@ -85,7 +86,7 @@ impl App {
         let drain = async {
             // An error means that the sender was dropped, which is a stop too.
             let _ = draining.wait_for(|stop| *stop >= Stop::Drain).await;
-            self.api.start_draining();
+            self.api.draining.store(true, Ordering::Relaxed);
             std::future::pending::<()>().await;
         };
         tokio::select! {
@@ -114,7 +115,7 @@ pub struct Started {
     tls: Option<Tls>,
     limits: Limits,
     signals: Signals,
-    log_level: LogLevelSignals,
+    log_level: BoxFuture<'static, ()>,
     backups: Option<Backups>,
     relay: Option<Relay>,
     audit_retention: Duration,
@@ -125,7 +126,7 @@ pub struct Started {
 pub fn check(settings: &ServiceSettings, deployment: Option<Deployment>, may_run: bool) -> Result<()> {
     let (.., passed, settings) = prepare(settings)?;
     let warnings = deployment.map(|deployment| plaintext_check::check(&settings, deployment)).transpose()?;
-    let checked = Sockets::check(&settings, &passed, may_run);
+    let checked = Sockets::bind(&settings, passed, may_run).map(drop);
     if may_run || checked.is_err() {
         warnings.iter().flatten().for_each(|it| tracing::warn!("{it}"));
     }
@@ -142,13 +143,13 @@ pub async fn start(
     store: Arc<Store>,
     ready: impl AsyncFnOnce(&Addresses, Option<SocketAddr>) -> Result<()>,
 ) -> Result<Started> {
-    let (signals, log_level) = (Signals::listen()?, LogLevelSignals::listen()?);
+    let (signals, log_level) = (Signals::listen()?, follow_log_level()?);
     let (tls, endpoint, passed, settings) = prepare(settings)?;
     let settings = &settings;
     for warning in plaintext_check::check(settings, store.deployment())? {
         tracing::warn!("{warning}");
     }
-    let sockets = Sockets::bind(settings, passed)?;
+    let sockets = Sockets::bind(settings, passed, false)?;
     let addresses = sockets.addresses(settings);
     let app = App::new(Arc::clone(&store), Clock::System, addresses.clone(), settings);
     if sockets.store.is_some() && !store.has_accounts().await? {
@@ -183,7 +184,7 @@ impl Started {
     /// `petstore serve` runs it on a thread other than the workers', because a disk that does not respond blocks those.
     pub async fn serve(self) -> Result<()> {
         let Self { app, listeners, tls, limits, mut signals, log_level, backups, relay, audit_retention } = self;
-        tokio::spawn(log_level.follow());
+        tokio::spawn(log_level);
         let listeners = listeners.into_iter().map(|(socket, service, access)| {
             let socket = match access {
                 Access::Public => socket,

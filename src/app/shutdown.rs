@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bounded_http::Stop;
+use futures_util::future::BoxFuture;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
@@ -125,25 +126,16 @@ pub async fn finish(backups: Option<Backups>, relay: Option<Relay>, api: &Api, s
     }
 }
 
-/// The signals that change the log level: SIGUSR1 logs more, a level at a time, and SIGUSR2 less.
-#[derive(Debug)]
-pub struct LogLevelSignals {
-    more: Signal,
-    less: Signal,
-}
-
-impl LogLevelSignals {
-    pub fn listen() -> io::Result<Self> {
-        Ok(Self { more: signal(SignalKind::user_defined1())?, less: signal(SignalKind::user_defined2())? })
-    }
-
-    /// Never ends.
-    pub async fn follow(mut self) {
+/// Listens for the signals that change the log level: SIGUSR1 logs more, a level at a time, and SIGUSR2 less. Returns a future
+/// that follows them and never ends.
+pub fn follow_log_level() -> io::Result<BoxFuture<'static, ()>> {
+    let (mut more, mut less) = (signal(SignalKind::user_defined1())?, signal(SignalKind::user_defined2())?);
+    Ok(Box::pin(async move {
         loop {
             tokio::select! {
-                _ = self.more.recv() => telemetry::change_level(1),
-                _ = self.less.recv() => telemetry::change_level(-1),
+                _ = more.recv() => telemetry::change_level(1),
+                _ = less.recv() => telemetry::change_level(-1),
             }
         }
-    }
+    }))
 }

@@ -171,6 +171,15 @@ impl ServiceSettings {
         matches.and_then(|matches| Self::from_arg_matches(&matches)).expect("the flags are valid")
     }
 
+    /// Returns the address of a listener.
+    pub const fn address(&self, listener: Listener) -> SocketAddr {
+        match listener {
+            Listener::Store => self.listen,
+            Listener::Messages => self.messages_listen,
+            Listener::Ops => self.ops_listen,
+        }
+    }
+
     /// Returns the settings of the API.
     pub fn of_api(&self) -> ApiSettings {
         ApiSettings {

@@ -1,7 +1,5 @@
 //! Refuses, or warns of, listeners and a relay through which secrets or messages would pass a network unencrypted.
 
-use std::net::SocketAddr;
-
 use super::{Listener, ServiceSettings};
 use crate::domain::Deployment;
 use crate::relay::RelayUrl;
@@ -27,8 +25,8 @@ pub fn check(service: &ServiceSettings, deployment: Deployment) -> Result<Vec<St
     if service.tls_cert.is_some() || !service.trusted_proxy.is_empty() {
         return Ok(warnings);
     }
-    let public = [(Listener::Store, service.listen), (Listener::Messages, service.messages_listen)];
-    if let Some((listener, address)) = public.into_iter().find(|listener| is_exposed(service, listener)) {
+    if let Some(listener) = [Listener::Store, Listener::Messages].into_iter().find(|it| is_exposed(service, *it)) {
+        let address = service.address(listener);
         let what = format!(
             "the {} listener is bound to {address}, which other machines may reach, without TLS: API keys and \
              passwords can be read in transit. Give --tls-cert and --tls-key, or --trusted-proxy if a proxy in front \
@@ -40,17 +38,15 @@ pub fn check(service: &ServiceSettings, deployment: Deployment) -> Result<Vec<St
         }
         warnings.push(what);
     }
-    let operations = (Listener::Ops, service.ops_listen);
-    if is_exposed(service, &operations) {
-        let (listener, address) = operations;
+    if is_exposed(service, Listener::Ops) {
+        let address = service.ops_listen;
         warnings.push(format!(
-            "the {} listener is bound to {address}, which other machines may reach: it requires no credentials",
-            listener.as_str()
+            "the ops listener is bound to {address}, which other machines may reach: it requires no credentials"
         ));
     }
     Ok(warnings)
 }
 
-fn is_exposed(service: &ServiceSettings, (listener, address): &(Listener, SocketAddr)) -> bool {
-    service.listeners.contains(listener) && !address.ip().to_canonical().is_loopback()
+fn is_exposed(service: &ServiceSettings, listener: Listener) -> bool {
+    service.listeners.contains(&listener) && !service.address(listener).ip().to_canonical().is_loopback()
 }

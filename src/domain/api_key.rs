@@ -156,10 +156,6 @@ impl KeyGrant {
     pub const fn owner(&self, is_key_inactive: bool) -> KeyOwner {
         KeyOwner { account: self.account, key: self.id, is_key_inactive }
     }
-
-    pub fn has_expired(&self, now: Timestamp) -> bool {
-        self.expires_at.is_some_and(|expiry| expiry <= now)
-    }
 }
 
 /// A key and the account that it belongs to.

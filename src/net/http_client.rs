@@ -83,16 +83,8 @@ impl Client {
     /// `limit`.
     ///
     /// Repeats it once if a connection that was kept fails, because the server may have closed it at the same time.
-    pub async fn post(&self, headers: &HeaderMap, body: &[u8], limit: Duration) -> io::Result<Response> {
-        self.send(&self.request("POST", headers, body), limit).await
-    }
-
-    /// Sends a request without a body, as [`Self::post`] does.
-    pub async fn get(&self, limit: Duration) -> io::Result<Response> {
-        self.send(&self.request("GET", &HeaderMap::new(), &[]), limit).await
-    }
-
-    async fn send(&self, request: &[u8], limit: Duration) -> io::Result<Response> {
+    pub async fn send(&self, method: &str, headers: &HeaderMap, body: &[u8], limit: Duration) -> io::Result<Response> {
+        let request = &*self.request(method, headers, body);
         let exchange = async {
             if let Some(mut kept) = self.kept().await
                 && let Ok(status) = exchange(&mut kept, request).await

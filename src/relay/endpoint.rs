@@ -57,7 +57,7 @@ impl Receiver for Endpoint {
         let body = body(message);
         let headers = self.headers(message, &body);
         let response =
-            async { self.client().await?.post(&headers, &body, TIMEOUT).await.map_err(|why| why.to_string()) };
+            async { self.client().await?.send("POST", &headers, &body, TIMEOUT).await.map_err(|why| why.to_string()) };
         self.result(&response.await.map_err(|why| Failure::Endpoint(why, None))?)
     }
 }

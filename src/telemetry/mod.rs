@@ -2,7 +2,6 @@
 
 mod log;
 pub mod metrics;
-pub mod request_log;
 pub mod trace_context;
 pub mod traces;
 

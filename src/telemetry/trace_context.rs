@@ -10,15 +10,12 @@ const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceId(pub u128);
 
-/// Identifies a span within a trace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SpanId(pub u64);
-
 /// The span of the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceParent {
     pub trace: TraceId,
-    pub span: SpanId,
+    /// Identifies the span within its trace.
+    pub span: u64,
     /// Set if the caller may have recorded its span.
     pub sampled: bool,
 }
@@ -35,7 +32,7 @@ impl TraceParent {
         let is_known = version != 0xff && (version != 0 || fields.next().is_none());
         (is_known && trace != 0 && span != 0).then_some(Self {
             trace: TraceId(trace),
-            span: SpanId(u64::try_from(span).ok()?),
+            span: u64::try_from(span).ok()?,
             sampled: flags & 1 == 1,
         })
     }
@@ -50,12 +47,6 @@ fn hex(field: &str, length: usize) -> Option<u128> {
 impl fmt::Display for TraceId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:032x}", self.0)
-    }
-}
-
-impl fmt::Display for SpanId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}", self.0)
     }
 }
 
@@ -81,7 +72,7 @@ mod tests {
         ] {
             let parent = of(&[&accepted]).unwrap_or_else(|| panic!("{accepted}"));
             assert_eq!((parent.trace.to_string().as_str(), parent.sampled), (trace, sampled), "{accepted}");
-            assert_eq!(parent.span.to_string(), "00f067aa0ba902b7");
+            assert_eq!(format!("{:016x}", parent.span), "00f067aa0ba902b7");
             assert_eq!(of(&[&accepted, &accepted]), None, "a repeated header is rejected");
         }
         for refused in [

@@ -1,6 +1,7 @@
 //! Liveness and readiness checks.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use axum::http::StatusCode;
 
@@ -20,7 +21,7 @@ pub fn live() -> Response {
 /// Handles the readiness check: 200 if the database works and the process is not draining. Warns of problems that need
 /// the operator's attention but do not affect readiness.
 pub async fn ready(api: &Api) -> Result<Response, ApiError> {
-    if api.is_draining() {
+    if api.draining.load(Ordering::Relaxed) {
         return Err(ApiError::not_ready("it is about to stop", "draining"));
     }
     // Any database error means that requests should go to another process.

@@ -72,7 +72,8 @@ async fn authenticate(api: &Api, head: &Parts) -> Result<AccountId, ApiError> {
     let store = Arc::clone(&api.store);
     let found =
         api.workers.check(async move { store.find_key(&hash).await }).await.map_err(ApiError::unavailable)??;
-    let is_active = |key: &KeyGrant| !key.is_revoked && !key.has_expired(api.clock.steady());
+    let has_expired = |expiry| expiry <= api.clock.steady();
+    let is_active = |key: &KeyGrant| !key.is_revoked && !key.expires_at.is_some_and(has_expired);
     let key = found.filter(is_active).ok_or_else(caller::invalid)?;
     if key.read_only && head.method == Method::DELETE {
         return Err(caller::read_only());

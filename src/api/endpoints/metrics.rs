@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use axum::http::header::{CONTENT_ENCODING, VARY};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
@@ -38,7 +39,7 @@ pub async fn serve(api: &Api, request: &HeaderMap) -> Response {
     limits(api, &meters, &mut out);
     out.value("petstore_log_lines_dropped_total", telemetry::dropped_lines());
     api.process.write(&mut out);
-    let (text, is_gzip) = (out.into_text(), accepts_gzip(request));
+    let (text, is_gzip) = (out.0, accepts_gzip(request));
     let body = if is_gzip { gzip::compress(text.as_bytes()) } else { text.into_bytes() };
     let mut response = response::with_content_type(Exposition::CONTENT_TYPE, StatusCode::OK, body);
     response.headers_mut().insert(VARY, HeaderValue::from_static("accept-encoding"));
@@ -61,7 +62,7 @@ fn build(api: &Api, out: &mut Exposition) {
         ("deployment", deployment.as_str()),
     ];
     out.family("petstore_build_info").sample(&labels, 1);
-    out.value("petstore_draining", u8::from(api.is_draining()));
+    out.value("petstore_draining", u8::from(api.draining.load(Ordering::Relaxed)));
 }
 
 fn store(meters: &Meters<'_>, out: &mut Exposition) {

@@ -184,11 +184,6 @@ impl Preferences {
         self.given.iter().any(|preference| preference.portion().is_some())
     }
 
-    /// Returns whether the requests are counted again from each reset.
-    pub fn counts_from_reset(&self) -> bool {
-        self.given.iter().any(|preference| matches!(preference, Preference::First(_)))
-    }
-
     /// The response instead of that of the operation. `None` if the operation is executed.
     pub fn failure(&self, operation: Operation) -> Option<Failure> {
         let with_code = |it: &Preference| match it {

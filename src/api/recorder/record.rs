@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use axum::http::header::HeaderMap;
+use serde_json::Value;
 
 use super::shown::is_header_shown;
 use crate::api::operations::{Listener, Operation};
@@ -109,16 +110,9 @@ impl RecordedError {
         if !status.is_client_error() && !status.is_server_error() {
             return None;
         }
-        #[derive(serde::Deserialize)]
-        struct Body {
-            code: String,
-            message: String,
-        }
-        let Body { code, message } = serde_json::from_slice(body).ok()?;
-        Some(Self {
-            code: RedactedText::of(code.as_bytes(), LISTED),
-            message: RedactedText::of(message.as_bytes(), LISTED),
-        })
+        let body: Value = serde_json::from_slice(body).ok()?;
+        let text = |field: &str| Some(RedactedText::of(body[field].as_str()?.as_bytes(), LISTED));
+        Some(Self { code: text("code")?, message: text("message")? })
     }
 }
 

@@ -4,8 +4,9 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use axum::extract::MatchedPath;
+use axum::http::header::USER_AGENT;
 use axum::http::request::Parts;
-use axum::http::{HeaderValue, Response, StatusCode};
+use axum::http::{HeaderValue, Method, Response, StatusCode};
 
 use crate::api::caller::Caller;
 use crate::api::client::client_address;
@@ -13,15 +14,30 @@ use crate::api::counters::requests::{RequestInProgress, Route};
 use crate::api::error::Cause;
 use crate::api::operations::Operation;
 use crate::api::state::Api;
-use crate::telemetry::request_log::RequestLogEntry;
+use crate::telemetry::trace_context::{TraceId, TraceParent};
 use crate::telemetry::traces::{self, Span};
+
+/// Maximum length of a logged user agent. Browsers send about 120 characters.
+const USER_AGENT_LENGTH: usize = 256;
 
 /// A request from its head to its response. Dropped before [`Self::end`], it was abandoned by its client.
 pub struct RequestTelemetry<'s> {
     in_progress: RequestInProgress<'s>,
     span: Option<Span>,
     /// Boxed, because most requests have none, and this value is moved.
-    log_entry: Option<Box<RequestLogEntry>>,
+    log_entry: Option<Box<LogEntry>>,
+}
+
+/// The parts of a request's log line that are known before its response.
+#[derive(Debug)]
+struct LogEntry {
+    method: Method,
+    path: String,
+    client_address: IpAddr,
+    /// `None` if the request has no `User-Agent`, or one that is not visible ASCII.
+    user_agent: Option<String>,
+    /// The trace in which the request is recorded: its caller's, or one that begins with it.
+    trace_id: Option<TraceId>,
 }
 
 impl<'s> RequestTelemetry<'s> {
@@ -30,8 +46,16 @@ impl<'s> RequestTelemetry<'s> {
         let begin_span = || traces::begin(head, in_progress.method(), api.addresses.scheme.as_str());
         let (trace, span) = is_traced.then(begin_span).flatten().unzip();
         let log_entry = is_logged.then(|| {
-            let client = client_address(peer, &head.headers, &api.trusted_proxies);
-            Box::new(RequestLogEntry::of(head, client, trace))
+            let user_agent = head.headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok());
+            Box::new(LogEntry {
+                method: head.method.clone(),
+                // Without the query, which is private.
+                path: head.uri.path().to_owned(),
+                // IPv4 clients of a listener for IPv6 have mapped addresses.
+                client_address: client_address(peer, &head.headers, &api.trusted_proxies).to_canonical(),
+                user_agent: user_agent.map(|agent| agent[..agent.len().min(USER_AGENT_LENGTH)].to_owned()),
+                trace_id: trace.or_else(|| TraceParent::of(&head.headers).map(|parent| parent.trace)),
+            })
         });
         Self { in_progress, span, log_entry }
     }
@@ -90,11 +114,23 @@ impl<'s> RequestTelemetry<'s> {
 
     /// Writes the log entry.
     fn write(&mut self, route: &Route, caller: &Caller<'_>, status: StatusCode, took: Duration) {
-        if let Some(mut entry) = self.log_entry.take() {
-            entry.simulated = route.is_simulated();
-            let key = caller.key_owner().map(|owner| owner.key);
-            entry.write(&caller.peer.request_id, caller.account(), key, route.label(), status, took);
-        }
+        let Some(entry) = self.log_entry.take() else { return };
+        let LogEntry { method, path, client_address, user_agent, trace_id } = *entry;
+        tracing::info!(
+            request_id = caller.peer.request_id.to_str().unwrap_or_default(),
+            trace_id = trace_id.map(tracing::field::display),
+            account = caller.account().map(|account| account.0),
+            key = caller.key_owner().map(|owner| owner.key.0),
+            %method,
+            route = route.label(),
+            path,
+            %client_address,
+            user_agent,
+            status = status.as_u16(),
+            simulated = route.is_simulated().then_some(true),
+            seconds = took.as_secs_f64(),
+            "request"
+        );
     }
 }
 

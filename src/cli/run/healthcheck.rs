@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::http::HeaderMap;
 use clap::Args;
 use serde_json::Value;
 
@@ -30,13 +31,9 @@ pub struct Healthcheck {
 impl Healthcheck {
     pub fn run(self, _: &Common) -> Outcome {
         let service = &self.service;
-        let listener = [
-            (Listener::Ops, service.ops_listen),
-            (Listener::Store, service.listen),
-            (Listener::Messages, service.messages_listen),
-        ];
-        let listener = listener.into_iter().find(|(listener, _)| service.listeners.contains(listener));
-        let (_, address) = listener.ok_or_else(|| Failure("no listener is configured".into()))?;
+        let mut listeners = [Listener::Ops, Listener::Store, Listener::Messages].into_iter();
+        let listener = listeners.find(|listener| service.listeners.contains(listener));
+        let address = service.address(listener.ok_or_else(|| Failure("no listener is configured".into()))?);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let response = runtime.block_on(request(reachable(address), service.tls_cert.is_some()));
         match response.map_or_else(|error| Some(error.to_string()), |response| failure(&response)) {
@@ -51,7 +48,8 @@ async fn request(address: SocketAddr, tls: bool) -> io::Result<Response> {
     let url = format!("{scheme}://{address}{}", Operation::GetReadiness.path()).parse().map_err(io::Error::other)?;
     // The certificate is not verified: it is for the public host name, and the request contains no secret.
     let connector = tls.then(|| tls::client(Trust::Anybody, &[b"http/1.1"]).map(|config| Arc::new(config).into()));
-    Client::new(&url, connector.transpose().map_err(io::Error::other)?).get(TIMEOUT).await
+    let client = Client::new(&url, connector.transpose().map_err(io::Error::other)?);
+    client.send("GET", &HeaderMap::new(), &[], TIMEOUT).await
 }
 
 /// Returns why the service is not ready, from the response's status and message. `None` if it is ready.

@@ -9,7 +9,7 @@
 mod process;
 mod text;
 
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 pub use process::Process;
@@ -34,48 +34,6 @@ impl Counter {
 
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
-    }
-}
-
-/// A number that increases and decreases.
-#[derive(Debug, Default)]
-pub struct Gauge(AtomicI64);
-
-impl Gauge {
-    pub fn increment(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub fn decrement(&self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// Increments until the returned guard is dropped.
-    pub fn one(&self) -> One<'_> {
-        self.increment();
-        One(self)
-    }
-
-    /// Increments until the returned guard is dropped. `None` if there are `most` already.
-    pub fn one_of(&self, most: usize) -> Option<One<'_>> {
-        let one = One(self);
-        let before = self.0.fetch_add(1, Ordering::Relaxed);
-        usize::try_from(before).is_ok_and(|before| before < most).then_some(one)
-    }
-
-    /// Clamped at zero: a decrement may become visible before its increment.
-    pub fn get(&self) -> i64 {
-        self.0.load(Ordering::Relaxed).max(0)
-    }
-}
-
-/// Decrements its [`Gauge`] on drop.
-#[derive(Debug)]
-pub struct One<'a>(&'a Gauge);
-
-impl Drop for One<'_> {
-    fn drop(&mut self) {
-        self.0.decrement();
     }
 }
 
@@ -157,17 +115,5 @@ mod tests {
         assert_eq!(bounds[..4], [(1.0, 1), (2.0, 2), (4.0, 4), (8.0, 4)]);
         assert_eq!((bounds[9], count), ((512.0, 5), 6));
         assert_eq!(histogram.sum(), 1_035.0);
-    }
-
-    #[test]
-    fn dropping_the_guard_decrements_the_gauge() {
-        let gauge = Gauge::default();
-        let one = gauge.one();
-        assert_eq!(gauge.get(), 1);
-        assert!(gauge.one_of(1).is_none());
-        assert!(gauge.one_of(2).is_some());
-        assert_eq!(gauge.get(), 1);
-        drop(one);
-        assert_eq!(gauge.get(), 0);
     }
 }

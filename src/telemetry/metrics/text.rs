@@ -8,7 +8,7 @@ const PAGE: &str = include_str!("../../../docs/metrics.md");
 
 /// The response to a scrape. Metric families are written one after the other, each with all its samples.
 #[derive(Debug, Default)]
-pub struct Exposition(String);
+pub struct Exposition(pub String);
 
 pub struct Family<'a> {
     text: &'a mut String,
@@ -30,10 +30,6 @@ impl Exposition {
     /// Writes a family that is one sample without labels.
     pub fn value(&mut self, name: &'static str, value: impl Display) {
         self.family(name).sample(&[], value);
-    }
-
-    pub fn into_text(self) -> String {
-        self.0
     }
 }
 
@@ -115,6 +111,6 @@ mod tests {
             petstore_read_duration_seconds_sum{d="e"} 2.00005
             petstore_read_duration_seconds_count{d="e"} 2
         "##]]
-        .assert_eq(&exposition.into_text());
+        .assert_eq(&exposition.0);
     }
 }

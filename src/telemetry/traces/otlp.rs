@@ -67,8 +67,7 @@ pub fn begin(head: &Parts, method: Option<&'static str>, scheme: &str) -> Option
         // Whole or not at all, because a part of it would be wrong.
         let state = header("tracestate").filter(|state| state.len() <= MAX_TEXT);
         let state = state.and_then(|state| shown(state).parse().ok()).unwrap_or_default();
-        let (trace, span, flags) =
-            (parent.trace.0.into(), parent.span.0.into(), TraceFlags::new(parent.sampled.into()));
+        let (trace, span, flags) = (parent.trace.0.into(), parent.span.into(), TraceFlags::new(parent.sampled.into()));
         Context::new().with_remote_span_context(SpanContext::new(trace, span, flags, true, state))
     });
     let span =
@@ -173,7 +172,7 @@ impl Collector {
 impl HttpClient for Collector {
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         let (client, timeout) = (Arc::clone(&self.client), self.timeout);
-        let post = async move { client.post(request.headers(), request.body(), timeout).await };
+        let post = async move { client.send("POST", request.headers(), request.body(), timeout).await };
         // On the runtime, because the thread of the export has no sockets.
         let answer = self.runtime.spawn(post).await?.map(|response| response.status);
         let failed = !answer.as_ref().is_ok_and(StatusCode::is_success);
