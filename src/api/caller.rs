@@ -1,7 +1,5 @@
 //! The callers of operations: their keys or sessions, their rate limits and permissions.
 
-use std::sync::Arc;
-
 use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, Method};
 
@@ -23,18 +21,16 @@ pub struct Caller<'r> {
 
 #[derive(Debug)]
 enum Identity {
-    Unknown,
-    /// A valid API key.
-    Key(Arc<CachedKey>),
-    /// A key that is revoked or has expired. Its owner is rejected, but sees the request in the console.
-    InactiveKey(KeyOwner),
+    /// A program with an API key, unknown until it is looked up. The owner of an inactive one is rejected, but sees the request
+    /// in the console.
+    Key(Authentication),
     /// A user signed in to the console.
     User(AccountId, Role),
 }
 
 impl<'r> Caller<'r> {
     pub const fn unknown(peer: &'r Peer) -> Self {
-        Self { peer, identity: Identity::Unknown }
+        Self { peer, identity: Identity::Key(Authentication::Unknown) }
     }
 
     pub const fn signed_in(account: AccountId, role: Role, peer: &'r Peer) -> Self {
@@ -44,34 +40,28 @@ impl<'r> Caller<'r> {
     /// The account. `None` before the API key is found to be valid.
     pub fn account(&self) -> Option<AccountId> {
         match &self.identity {
-            Identity::Key(key) => Some(key.grant.account),
             Identity::User(account, _) => Some(*account),
-            Identity::Unknown | Identity::InactiveKey(_) => None,
+            Identity::Key(_) => self.key().map(|key| key.grant.account),
         }
     }
 
     pub fn role(&self) -> Role {
         match &self.identity {
-            Identity::Key(key) => key.grant.role,
             Identity::User(_, role) => *role,
-            Identity::Unknown | Identity::InactiveKey(_) => Role::Customer,
+            Identity::Key(_) => self.key().map_or(Role::Customer, |key| key.grant.role),
         }
     }
 
     /// The valid API key. `None` before it is found to be valid, and for users of the console.
     pub fn key(&self) -> Option<&CachedKey> {
-        match &self.identity {
-            Identity::Key(key) => Some(key),
-            _ => None,
-        }
+        if let Identity::Key(Authentication::Valid(key)) = &self.identity { Some(key) } else { None }
     }
 
     /// The owner of the API key, valid or not. `None` for an unknown key, and for users of the console.
     pub fn key_owner(&self) -> Option<KeyOwner> {
         match &self.identity {
-            Identity::Key(key) => Some(key.grant.owner(false)),
-            Identity::InactiveKey(owner) => Some(*owner),
-            Identity::Unknown | Identity::User(..) => None,
+            Identity::Key(Authentication::Inactive(owner)) => Some(*owner),
+            _ => self.key().map(|key| key.grant.owner(false)),
         }
     }
 
@@ -80,17 +70,8 @@ impl<'r> Caller<'r> {
         if let Identity::User(..) = self.identity {
             return Ok(());
         }
-        match api.api_keys.authenticate(presented_key(headers)?).await? {
-            Authentication::Valid(key) => {
-                self.identity = Identity::Key(key);
-                Ok(())
-            }
-            Authentication::Inactive(owner) => {
-                self.identity = Identity::InactiveKey(owner);
-                Err(invalid())
-            }
-            Authentication::Unknown => Err(invalid()),
-        }
+        self.identity = Identity::Key(api.api_keys.authenticate(presented_key(headers)?).await?);
+        self.key().map(drop).ok_or_else(invalid)
     }
 
     /// Counts a request against the rate limit of its account. `None` without a limit, and for lists on pages, so that users

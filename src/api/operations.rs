@@ -16,8 +16,10 @@ macro_rules! operations {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Operation { $($operation),+ }
 
-        static TABLE: [Row; Operation::COUNT] =
-            [$(row($operation, $permission, $id, $methods, $listener, $path)),+];
+        static TABLE: [Row; Operation::COUNT] = [$(Row {
+            operation: $operation, permission: $permission, id: $id, methods: $methods, listener: $listener, path: $path,
+            template: Template::of($path),
+        }),+];
 
         impl Operation {
             pub const COUNT: usize = Self::ALL.len();
@@ -93,17 +95,6 @@ struct Row {
     template: Template,
 }
 
-const fn row(
-    operation: Operation,
-    permission: Permission,
-    id: &'static str,
-    methods: &'static [Method],
-    listener: Option<Listener>,
-    path: &'static str,
-) -> Row {
-    Row { operation, permission, id, methods, listener, path, template: Template::of(path) }
-}
-
 /// A path template, split at its parameter.
 enum Template {
     Fixed(&'static str),
@@ -164,6 +155,11 @@ impl Target {
             }
         }
         target
+    }
+
+    /// The operation of the request.
+    pub const fn operation(self) -> Option<Operation> {
+        if let Self::Operation(operation) = self { Some(operation) } else { None }
     }
 
     /// An operation at the path of the request, with any method.

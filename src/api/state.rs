@@ -2,6 +2,7 @@
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
+use std::time::SystemTime;
 
 use bounded_http::Tls;
 
@@ -22,7 +23,7 @@ use crate::relay;
 use crate::runtime::clock::Clock;
 use crate::runtime::workers::Workers;
 use crate::store::Store;
-use crate::telemetry::metrics::{Counter, Process};
+use crate::telemetry::metrics::Counter;
 
 /// Everything that a handler needs.
 #[derive(Debug)]
@@ -43,13 +44,14 @@ pub struct Api {
     pub requests: RequestHistory,
     pub account_requests: AccountRequests,
     pub traffic: Traffic,
-    pub process: Process,
+    pub started: SystemTime,
     pub password_counters: Arc<PasswordCounters>,
     pub trusted_proxies: Vec<Network>,
     pub logs_requests: bool,
     /// Unset without TLS.
     pub certificate: OnceLock<Tls>,
-    relay: OnceLock<Arc<relay::Status>>,
+    /// The relay, which is notified of every accepted message. Unset if this process does not relay.
+    pub relay: OnceLock<Arc<relay::Status>>,
     /// True once `/readyz` reports that new requests should go elsewhere.
     pub draining: AtomicBool,
 }
@@ -92,7 +94,7 @@ impl Api {
             requests: RequestHistory::default(),
             account_requests: AccountRequests::new(store.deployment(), store.is_durable()),
             traffic: Traffic::new(),
-            process: Process::started_now(),
+            started: SystemTime::now(),
             password_counters: Arc::default(),
             trusted_proxies: settings.trusted_proxies,
             logs_requests: settings.logs_requests,
@@ -105,20 +107,5 @@ impl Api {
             relay: OnceLock::new(),
             draining: AtomicBool::new(false),
         }
-    }
-
-    /// Notifies the relay of every accepted message. There is at most one in a process.
-    pub fn relay_by(&self, relay: Arc<relay::Status>) {
-        // A second relay would find its messages by polling.
-        let _ = self.relay.set(relay);
-    }
-
-    /// The relay. `None` if this process does not relay messages.
-    pub fn relay(&self) -> Option<&relay::Status> {
-        self.relay.get().map(|relay| &**relay)
-    }
-
-    pub const fn is_simulating(&self) -> bool {
-        self.simulator.is_some()
     }
 }

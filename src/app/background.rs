@@ -63,7 +63,7 @@ pub fn start_backups(settings: &ServiceSettings, store: &Arc<Store>) -> std::io:
 pub fn start_relay(to: Option<Endpoint>, settings: &ServiceSettings, api: &Api) -> std::io::Result<Option<Relay>> {
     let Some(endpoint) = to else { return Ok(None) };
     let status = Arc::<relay::Status>::default();
-    api.relay_by(Arc::clone(&status));
+    let _ = api.relay.set(Arc::clone(&status));
     Relay::start(endpoint, settings.relay_retention, Arc::clone(&api.store), status).map(Some)
 }
 

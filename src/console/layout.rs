@@ -46,7 +46,7 @@ impl<'a> Site<'a> {
             is_staff: user.session.as_ref().is_some_and(|session| session.role == Role::Staff),
             deployment: user.api().store.deployment(),
             may_sign_up: user.console.may_sign_up,
-            simulations: if user.api().is_simulating() { CHOICES } else { &[] },
+            simulations: if user.api().simulator.is_some() { CHOICES } else { &[] },
             version: env!("CARGO_PKG_VERSION"),
             section,
         }

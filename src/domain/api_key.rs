@@ -97,24 +97,10 @@ pub struct NewKey {
 }
 
 impl NewKey {
-    pub fn of(
-        key: &ApiKey,
-        account: AccountId,
-        name: KeyName,
-        created_at: Timestamp,
-        lifetime: Option<Duration>,
-    ) -> Self {
-        let expires_at = lifetime.map(|lifetime| created_at.plus(lifetime));
-        Self {
-            account,
-            name,
-            hash: key.hash(),
-            hint: key.hint(),
-            created_at,
-            expires_at,
-            read_only: false,
-            prefer: None,
-        }
+    pub fn of(key: &ApiKey, account: AccountId, name: KeyName, now: Timestamp, lifetime: Option<Duration>) -> Self {
+        let (hash, hint) = (key.hash(), key.hint());
+        let expires_at = lifetime.map(|lifetime| now.plus(lifetime));
+        Self { account, name, hash, hint, created_at: now, expires_at, read_only: false, prefer: None }
     }
 }
 

@@ -29,10 +29,8 @@ pub struct Fixed {
 impl Clock {
     /// Returns a clock whose two readings stay at `now` until a test moves them.
     pub fn fixed(now: Timestamp) -> Self {
-        Self::Fixed(Arc::new(Fixed {
-            wall: AtomicI64::new(now.as_milliseconds()),
-            steady: AtomicI64::new(now.as_milliseconds()),
-        }))
+        let reading = || AtomicI64::new(now.as_milliseconds());
+        Self::Fixed(Arc::new(Fixed { wall: reading(), steady: reading() }))
     }
 
     /// Moves both readings to `now`.

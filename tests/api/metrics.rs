@@ -154,7 +154,7 @@ async fn documentation_matches_the_metrics() {
     let sqlite = Service::start().await;
     sqlite.store.backups().unwrap().every.set(Duration::from_secs(3_600)).unwrap();
     let postgres = Service::start_on_postgresql().await;
-    postgres.api.relay_by(Arc::default());
+    postgres.api.relay.set(Arc::default()).unwrap();
     let encrypted = Transport::tls(|_| {}).await;
     let stream = encrypted.connect_to(encrypted.service.ops_address).await;
     let encrypted = Request::new(encrypted.service.ops_address, "GET", "/metrics").send_over(stream).await;

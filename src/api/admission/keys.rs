@@ -9,7 +9,7 @@ use std::time::Duration;
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 use quick_cache::UnitWeighter;
-use quick_cache::sync::{Cache, DefaultLifecycle};
+use quick_cache::sync::Cache;
 use tokio::time::timeout;
 
 use crate::api::prefer::preferences::Preferences;
@@ -79,13 +79,7 @@ impl ApiKeyCache {
         Self {
             store,
             clock,
-            cached: Cache::with(
-                CACHED,
-                CACHED as u64,
-                UnitWeighter,
-                RandomState::default(),
-                DefaultLifecycle::default(),
-            ),
+            cached: Cache::with(CACHED, CACHED as u64, UnitWeighter, Default::default(), Default::default()),
             generation: AtomicU64::new(0),
             counts: Counts::default(),
             requests: Cache::new(CACHED),
@@ -157,13 +151,8 @@ impl ApiKeyCache {
         let mut version = None;
         loop {
             // While the version cannot be read, entries may be outdated.
-            let mut reading = std::pin::pin!(self.store.keys_version());
-            let now = loop {
-                match timeout(2 * WATCH, &mut reading).await {
-                    Ok(read) => break read.ok(),
-                    Err(_) => self.note_change(),
-                }
-            };
+            let read = timeout(2 * WATCH, self.store.keys_version()).await;
+            let now = read.ok().and_then(Result::ok);
             if now.is_none() || version != now {
                 self.note_change();
             }

@@ -80,13 +80,25 @@ pub struct Quota {
 
 /// Rejects a request that exceeds the limit, if there is one.
 pub fn check(limits: Option<&RateLimits>, quota: Option<Quota>) -> Result<(), ApiError> {
-    limits.zip(quota).map_or(Ok(()), |(limits, quota)| limits.check(quota))
+    match limits.zip(quota) {
+        Some((limits, quota)) if !quota.is_allowed => {
+            limits.refused.increment();
+            Err(limits.exceeded())
+        }
+        _ => Ok(()),
+    }
 }
 
-/// Writes the headers about the rate limit, if the request was counted.
+/// Writes `RateLimit`, `RateLimit-Policy` and, if the request was rejected, `Retry-After`. Nothing if it was not counted.
 pub fn write_headers(limits: Option<&RateLimits>, quota: Option<Quota>, headers: &mut HeaderMap) {
-    if let (Some(limits), Some(quota)) = (limits, quota) {
-        limits.write_headers(quota, headers);
+    let Some((limits, quota)) = limits.zip(quota) else { return };
+    let (mut remaining, mut seconds) = (itoa::Buffer::new(), itoa::Buffer::new());
+    let (remaining, seconds) = (remaining.format(quota.remaining), seconds.format(quota.seconds));
+    let value = HeaderValue::try_from([r#""default";r="#, remaining, ";t=", seconds].concat());
+    headers.insert(RATE_LIMIT, value.expect("numbers are visible ASCII characters"));
+    headers.insert(RATE_LIMIT_POLICY, limits.policy.clone());
+    if !quota.is_allowed {
+        headers.insert(RETRY_AFTER, HeaderValue::from(quota.seconds));
     }
 }
 
@@ -95,14 +107,6 @@ impl RateLimits {
         let policy = format!(r#""default";q={};w={}"#, limit.requests, limit.window.as_secs());
         let policy = HeaderValue::try_from(policy).expect("a policy has visible ASCII characters only");
         Self { limit, clock, policy, refused: Counter::default(), parts: std::array::from_fn(|_| Mutex::default()) }
-    }
-
-    /// Rejects a request that exceeds the limit.
-    pub fn check(&self, quota: Quota) -> Result<(), ApiError> {
-        quota.is_allowed.then_some(()).ok_or_else(|| {
-            self.refused.increment();
-            self.exceeded()
-        })
     }
 
     /// Returns the error for a request that exceeds the limit.
@@ -122,18 +126,6 @@ impl RateLimits {
             is_allowed: taken.is_allowed,
             remaining: taken.remaining,
             seconds: taken.next.div_ceil(1_000 * requests),
-        }
-    }
-
-    /// Writes `RateLimit`, `RateLimit-Policy` and, if the request was rejected, `Retry-After`.
-    pub fn write_headers(&self, quota: Quota, headers: &mut HeaderMap) {
-        let (mut remaining, mut seconds) = (itoa::Buffer::new(), itoa::Buffer::new());
-        let (remaining, seconds) = (remaining.format(quota.remaining), seconds.format(quota.seconds));
-        let value = HeaderValue::try_from([r#""default";r="#, remaining, ";t=", seconds].concat());
-        headers.insert(RATE_LIMIT, value.expect("numbers are visible ASCII characters"));
-        headers.insert(RATE_LIMIT_POLICY, self.policy.clone());
-        if !quota.is_allowed {
-            headers.insert(RETRY_AFTER, HeaderValue::from(quota.seconds));
         }
     }
 

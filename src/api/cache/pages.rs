@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use quick_cache::Weighter;
-use quick_cache::sync::{Cache, DefaultLifecycle};
+use quick_cache::sync::Cache;
 
 use crate::api::error::ApiError;
 use crate::api::input::pagination::Page;
@@ -70,7 +70,7 @@ impl PageCache {
     pub fn new() -> Self {
         // Pages of 20 animals are about 1 KiB; the estimate only sizes tables.
         Self {
-            pages: Cache::with(4_096, CAPACITY, BodySize, RandomState::default(), DefaultLifecycle::default()),
+            pages: Cache::with(4_096, CAPACITY, BodySize, Default::default(), Default::default()),
             hits: Counter::default(),
             misses: Counter::default(),
         }

@@ -18,7 +18,7 @@ use crate::api::state::Api;
 /// Fails if the request prefers strict handling of preferences and has one that is ignored.
 pub fn serve(api: &Api, version: Version, headers: &HeaderMap) -> Result<Called, ApiError> {
     let now = api.clock.now();
-    if !api.is_simulating() {
+    if api.simulator.is_none() {
         return Ok(api.documents.serve(version, now, headers).into());
     }
     let preferences = Preferences::of(&Prefer::of(headers), now);

@@ -17,7 +17,7 @@ pub async fn send(call: &Call<'_>) -> Result<Response, ApiError> {
     let api = call.api;
     let message = Message::new(&api.message_ids, call.account, parse_message(&call.body)?, api.clock.now());
     let outcome = api.store.create_message(message, call.key(&accepted)?).await?;
-    if let Some(relay) = api.relay() {
+    if let Some(relay) = api.relay.get() {
         relay.message_queued();
     }
     idempotency::respond(outcome, accepted)

@@ -12,7 +12,7 @@ use crate::api::response::{self, Response};
 use crate::api::state::Api;
 use crate::store::{BackupStatus, Meters, Store};
 use crate::telemetry;
-use crate::telemetry::metrics::Exposition;
+use crate::telemetry::metrics::{Exposition, write_process};
 
 /// Responds without the size of the disk if the disk does not respond. Nothing else here waits for the store.
 pub async fn serve(api: &Api, request: &HeaderMap) -> Response {
@@ -28,7 +28,7 @@ pub async fn serve(api: &Api, request: &HeaderMap) -> Response {
         out.value("petstore_disk_size_bytes", disk.size);
     }
     backups(api.store.backups(), &mut out);
-    if let Some(relay) = api.relay() {
+    if let Some(relay) = api.relay.get() {
         relay.write(&mut out);
     }
     if let Some(certificate) = api.certificate.get() {
@@ -38,7 +38,7 @@ pub async fn serve(api: &Api, request: &HeaderMap) -> Response {
     memory(api, &mut out);
     limits(api, &meters, &mut out);
     out.value("petstore_log_lines_dropped_total", telemetry::dropped_lines());
-    api.process.write(&mut out);
+    write_process(api.started, &mut out);
     let (text, is_gzip) = (out.0, accepts_gzip(request));
     let body = if is_gzip { gzip::compress(text.as_bytes()) } else { text.into_bytes() };
     let mut response = response::with_content_type(Exposition::CONTENT_TYPE, StatusCode::OK, body);

@@ -191,11 +191,9 @@ mod tests {
 
     #[test]
     fn only_json_in_utf_8_is_accepted() {
-        for accepted in [
-            "application/json",
-            "Application/JSON; charset=UTF-8",
-            "application/json;charset=\"utf-8\"; a=b",
-        ] {
+        for accepted in
+            ["application/json", "Application/JSON; charset=UTF-8", "application/json;charset=\"utf-8\"; a=b"]
+        {
             assert!(is_json(accepted), "{accepted}");
         }
         for refused in

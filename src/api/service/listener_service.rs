@@ -115,7 +115,11 @@ impl ListenerService {
                         let recognized = Box::pin(timeout(RECOGNITION, caller.authenticate(api, &head.headers)));
                         _ = AssertUnwindSafe(recognized).catch_unwind().await;
                         let read = ReadBody { bytes: &[], is_complete: body.is_end_stream() };
-                        recorded = self.record(target, &head, read, &caller, &response);
+                        let begin = |owner| {
+                            let target = (self.listener, target.operation());
+                            RecordedRequest::begin(api, target, &head, read, owner, Some(&response))
+                        };
+                        recorded = kept_owner(api, &caller, Some(&response)).map(begin);
                     }
                     (*response).map(Either::Left)
                 }
@@ -216,23 +220,6 @@ impl ListenerService {
                 Route::answered(error.answer())
             }
         }
-    }
-
-    /// Begins the record of a request that no operation responds to. `None` if there is no [`kept_owner`].
-    fn record(
-        &self,
-        target: Target,
-        head: &Parts,
-        read: ReadBody<'_>,
-        caller: &Caller<'_>,
-        response: &response::Response,
-    ) -> Option<Box<RecordedRequest>> {
-        let owner = kept_owner(&self.api, caller, Some(response))?;
-        let operation = match target {
-            Target::Operation(operation) => Some(operation),
-            Target::OtherMethod(_) | Target::Unknown => None,
-        };
-        Some(RecordedRequest::begin(&self.api, (self.listener, operation), head, read, owner, Some(response)))
     }
 
     /// Writes the headers that do not depend on the handler.

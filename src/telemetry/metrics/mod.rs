@@ -12,7 +12,7 @@ mod text;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-pub use process::Process;
+pub use process::write_process;
 pub use text::Exposition;
 
 /// A number that only increases.

@@ -79,14 +79,8 @@ pub struct Ephemeral {
     command: Vec<OsString>,
 }
 
-/// The credentials of a new store.
-struct Access {
-    key: ApiKey,
-    customer_key: ApiKey,
-    /// Those that fail, by their names.
-    keys: BTreeMap<String, ApiKey>,
-    password: NewPassword,
-}
+/// The credentials of a new store: the keys of the staff and of the customer, those that fail by their names, and the password.
+type Access = (ApiKey, ApiKey, BTreeMap<String, ApiKey>, NewPassword);
 
 /// The line that tells a test where the store is.
 #[derive(Serialize)]
@@ -179,7 +173,7 @@ impl Ephemeral {
         supervisor: &Arc<Supervisor>,
         stops: UnboundedReceiver<()>,
     ) -> Result<Started, Failure> {
-        let access = self.fill(store, animals).await?;
+        let (key, customer_key, keys, password) = self.fill(store, animals).await?;
         let ready = async |addresses: &Addresses, operations: Option<SocketAddr>| {
             let operations = operations.expect("an ephemeral store opens all listeners");
             let ready = Ready {
@@ -187,12 +181,12 @@ impl Ephemeral {
                 messages_url: addresses.messages_base_url.as_str(),
                 ops_url: BaseUrl::of_bound(&addresses.scheme, operations).root().to_owned(),
                 console_url: format!("{}/", addresses.base_url.root()),
-                key: access.key.expose(),
-                customer_key: access.customer_key.expose(),
-                keys: access.keys.iter().map(|(name, key)| (&**name, key.expose())).collect(),
+                key: key.expose(),
+                customer_key: customer_key.expose(),
+                keys: keys.iter().map(|(name, key)| (&**name, key.expose())).collect(),
                 email: STAFF,
                 customer_email: CUSTOMER,
-                password: access.password.expose(),
+                password: password.expose(),
                 data_dir,
                 pid: process::id(),
             };
@@ -229,7 +223,7 @@ impl Ephemeral {
             let key = add_key(store, staff, None, name, Some(prefer.clone())).await?;
             keys.insert(name.clone(), key);
         }
-        Ok(Access { key, customer_key, keys, password })
+        Ok((key, customer_key, keys, password))
     }
 }
 
