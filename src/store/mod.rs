@@ -5,7 +5,8 @@
 //! `sqlite.rs` and `postgres.rs` have those under the same names, for the sake of speed. The folders `sqlite` and `postgres`
 //! have what is the same for all resources.
 //!
-//! The databases are an enum and not a trait, because the set is closed.
+//! The databases are an enum and not a trait, because the set is closed. The futures of PostgreSQL are boxed, so that those of
+//! SQLite stay small.
 
 /// Calls a method that both databases have. Not a function, because their types differ.
 macro_rules! dispatch {
@@ -13,24 +14,6 @@ macro_rules! dispatch {
         match $store {
             Self::Sqlite($db) => $call,
             Self::Postgres($db) => $call,
-        }
-    };
-}
-
-/// Declares methods of [`Store`] that both databases have. The futures of PostgreSQL are boxed, so that those of SQLite stay
-/// small.
-macro_rules! methods {
-    ($($(#[$documentation:meta])* async fn $name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)+) => {
-        impl Store {
-            $(
-                $(#[$documentation])*
-                pub async fn $name(&self, $($argument: $type),*) $(-> $result)? {
-                    match self {
-                        Self::Sqlite(db) => db.$name($($argument),*).await,
-                        Self::Postgres(db) => Box::pin(db.$name($($argument),*)).await,
-                    }
-                }
-            )+
         }
     };
 }
@@ -185,9 +168,9 @@ impl Store {
             Self::Postgres(_) => None,
         }
     }
-}
 
-methods! {
     /// Commits the queued writes and closes the database. Later calls fail with [`StoreError::Unavailable`].
-    async fn close();
+    pub async fn close(&self) {
+        dispatch!(self, db => db.close().await);
+    }
 }

@@ -1,5 +1,11 @@
 //! Orders.
 
+use rusqlite::params_from_iter;
+use tokio_postgres::types::ToSql;
+
+use super::postgres::rows as postgres_rows;
+use super::row::FromRow;
+use super::sqlite::{Atomicity, Effect, rows};
 use super::statement::{Parameters, Sql, both};
 use super::transaction::Transaction;
 use super::{Outcome, Result, Store, WriteKey, audit, page_of};
@@ -38,6 +44,8 @@ macro_rules! of_pet {
 /// Lists of the orders of an animal, ascending and descending.
 const LISTS_OF_PET: [Sql; 2] = [of_pet!("> $4 ORDER BY id LIMIT $5"), of_pet!("< $4 ORDER BY id DESC LIMIT $5")];
 
+const FIND: &str = select!("WHERE id = $1 AND (CAST($2 AS bigint) IS NULL OR account_id = $2)");
+
 const NAMES: Sql = among!(
     "SELECT orders.id, pets.name, accounts.email FROM orders JOIN pets ON pets.id = pet_id
     JOIN accounts ON accounts.id = account_id WHERE orders.id",
@@ -64,24 +72,73 @@ from_row!(OrderNames { order, pet, customer });
 
 from_row!(Order { id, pet_id, account, status, created_at, updated_at });
 
-methods! {
+impl Store {
     /// Places an order and reserves its animal, if the animal is available.
-    async fn place_order(order: NewOrder, key: Option<WriteKey<Order>>) -> Result<Outcome<Order, PlaceOrderError>>;
+    pub async fn place_order(
+        &self,
+        order: NewOrder,
+        key: Option<WriteKey<Order>>,
+    ) -> Result<Outcome<Order, PlaceOrderError>> {
+        match self {
+            Self::Sqlite(db) => {
+                db.write_keyed(Atomicity::Batch, Effect::Any, key, move |conn| sqlite::place(conn, &order)).await
+            }
+            Self::Postgres(db) => Box::pin(db.orders.submit(order, key)).await,
+        }
+    }
 
     /// Changes the status of an order, and that of its animal.
-    async fn transition_order(transition: OrderTransition, key: Option<WriteKey<Order>>)
-        -> Result<Outcome<Order, TransitionError>>;
+    pub async fn transition_order(
+        &self,
+        transition: OrderTransition,
+        key: Option<WriteKey<Order>>,
+    ) -> Result<Outcome<Order, TransitionError>> {
+        match self {
+            Self::Sqlite(db) => {
+                db.write_keyed(Atomicity::Savepoint, Effect::Any, key, |conn| sqlite::apply(conn, transition)).await
+            }
+            Self::Postgres(db) => Box::pin(db.transitions.submit(transition, key)).await,
+        }
+    }
 
     /// Returns an order. With `customer`, only one of that customer.
-    async fn find_order(customer: Option<AccountId>, id: i64) -> Result<Option<Order>>;
+    pub async fn find_order(&self, customer: Option<AccountId>, id: i64) -> Result<Option<Order>> {
+        match self {
+            Self::Sqlite(db) => {
+                db.read(|conn| rows::first(conn, FIND, (id, customer.map(|customer| customer.0)), rows::read))
+            }
+            Self::Postgres(db) => postgres_rows::first(&Box::pin(db.readers.query(FIND, &[&id, &customer])).await?),
+        }
+    }
 
     /// Passes a page of the orders of `customer`, or of all customers, to `each`, in the direction of the query. Returns
     /// whether more follow.
-    async fn list_orders(customer: Option<AccountId>, query: &OrderQuery, each: &mut (dyn FnMut(Order) + Send))
-        -> Result<bool>;
-}
+    pub async fn list_orders(
+        &self,
+        customer: Option<AccountId>,
+        query: &OrderQuery,
+        each: &mut (dyn FnMut(Order) + Send),
+    ) -> Result<bool> {
+        let (start, one_more) = (query.start(), query.limit.get() + 1);
+        match self {
+            Self::Sqlite(db) => {
+                let (sql, status) = (list(&sqlite::LISTS, customer, query), query.status);
+                let given = customer.map(|id| id.0).into_iter().chain(status.map(|status| i64::from(status.code())));
+                let parameters = params_from_iter(given.chain([start, one_more]));
+                let each = |row: &rusqlite::Row<'_>| rows::read(row).map(&mut *each);
+                db.read(|conn| rows::page(conn, sql, parameters, query.limit, each))
+            }
+            Self::Postgres(db) => {
+                let mut parameters: Vec<&(dyn ToSql + Sync)> = Vec::with_capacity(4);
+                parameters.extend(customer.iter().map(|id| id as &(dyn ToSql + Sync)));
+                parameters.extend(query.status.iter().map(|status| status as &(dyn ToSql + Sync)));
+                parameters.extend([&start as &(dyn ToSql + Sync), &one_more]);
+                let rows = Box::pin(db.readers.query(list(&postgres::LISTS, customer, query), &parameters)).await?;
+                postgres_rows::page(&rows, query.limit, |row| Ok(Order::from_row(row).map(&mut *each)?))
+            }
+        }
+    }
 
-impl Store {
     /// Returns a page of the orders of an animal, of `customer` or of all customers, and whether more follow.
     pub async fn list_orders_of_pet(
         &self,

@@ -6,17 +6,12 @@ use tokio_postgres::Error;
 use tokio_postgres::types::ToSql;
 
 use crate::domain::order::{PlaceOrderError, TransitionError};
-use crate::domain::{
-    AccountId, Action, NewOrder, Order, OrderQuery, OrderStatus, OrderTransition, PetStatus, Role, Timestamp,
-    Transition,
-};
+use crate::domain::{Action, NewOrder, Order, OrderStatus, OrderTransition, PetStatus, Role, Timestamp, Transition};
+use crate::store::Result;
 use crate::store::audit::client_address;
-use crate::store::orders::{LISTS_OF_ALL, LISTS_OF_PET, Lists, NAMES, list};
-use crate::store::postgres::database::Postgres;
-use crate::store::postgres::rows;
+use crate::store::orders::{FIND, LISTS_OF_ALL, LISTS_OF_PET, Lists, NAMES};
 use crate::store::postgres::write::{Write, WriteResult};
 use crate::store::row::FromRow;
-use crate::store::{Outcome, Result, WriteKey};
 use postgres_group_commit::PreparedConnection;
 
 /// Places orders for different animals. Returns each placed order with its animal, and then each existing animal without
@@ -67,7 +62,7 @@ const TRANSITION: &str = concat!(
 );
 
 /// Lists by a column compare rows, which PostgreSQL reads from one index in order.
-const LISTS: Lists = [
+pub const LISTS: Lists = [
     [
         LISTS_OF_ALL,
         [
@@ -92,55 +87,11 @@ const LISTS: Lists = [
     ],
 ];
 
-const FIND: &str = select!("WHERE id = $1 AND ($2::bigint IS NULL OR account_id = $2)");
-
 /// Statements prepared on each connection for reads or single writes.
 pub const STATEMENTS: &[&str] = &[
     FIND, NAMES.postgres, LISTS_OF_PET[0].postgres, LISTS_OF_PET[1].postgres, LISTS[0][0][0], LISTS[0][0][1],
     LISTS[0][1][0], LISTS[0][1][1], LISTS[1][0][0], LISTS[1][0][1], LISTS[1][1][0], LISTS[1][1][1],
 ];
-
-impl Postgres {
-    pub async fn place_order(
-        &self,
-        order: NewOrder,
-        key: Option<WriteKey<Order>>,
-    ) -> Result<Outcome<Order, PlaceOrderError>> {
-        self.orders.submit(order, key).await
-    }
-
-    pub async fn transition_order(
-        &self,
-        transition: OrderTransition,
-        key: Option<WriteKey<Order>>,
-    ) -> Result<Outcome<Order, TransitionError>> {
-        self.transitions.submit(transition, key).await
-    }
-
-    pub async fn find_order(&self, customer: Option<AccountId>, id: i64) -> Result<Option<Order>> {
-        let rows = self.readers.query(FIND, &[&id, &customer.map(|id| id.0)]).await?;
-        rows::first(&rows)
-    }
-
-    pub async fn list_orders(
-        &self,
-        customer: Option<AccountId>,
-        query: &OrderQuery,
-        each: &mut (dyn FnMut(Order) + Send),
-    ) -> Result<bool> {
-        let (start, one_more) = (query.start(), query.limit.get() + 1);
-        let (of, status) = (customer.map(|id| id.0), query.status.map(OrderStatus::code));
-        let mut parameters: Vec<&(dyn ToSql + Sync)> = Vec::with_capacity(4);
-        parameters.extend(of.iter().map(|of| of as &(dyn ToSql + Sync)));
-        parameters.extend(status.iter().map(|status| status as &(dyn ToSql + Sync)));
-        parameters.extend([&start as &(dyn ToSql + Sync), &one_more]);
-        let rows = self.readers.query(list(&LISTS, customer, query), &parameters).await?;
-        rows::page(&rows, query.limit, |row| {
-            each(Order::from_row(row)?);
-            Ok(())
-        })
-    }
-}
 
 impl Write for NewOrder {
     type Output = Order;

@@ -1,17 +1,13 @@
 //! Orders in SQLite, and the status of the ordered animals, which changes with them.
 
-use rusqlite::{Row, params_from_iter};
-
 use crate::domain::order::{PlaceOrderError, TransitionError};
-use crate::domain::{
-    AccountId, Action, Email, NewOrder, Order, OrderQuery, OrderStatus, OrderTransition, PetStatus, Role, Transition,
-};
+use crate::domain::{Action, Email, NewOrder, Order, OrderStatus, OrderTransition, PetStatus, Role, Transition};
+use crate::store::Result;
 use crate::store::accounts::FIND_EMAIL;
-use crate::store::orders::{LISTS_OF_ALL, Lists, list};
+use crate::store::orders::{FIND, LISTS_OF_ALL, Lists};
 use crate::store::pets;
-use crate::store::sqlite::{Atomicity, Effect, Sqlite, WriteConnection, rows};
+use crate::store::sqlite::{WriteConnection, rows};
 use crate::store::transaction::{Transaction, at_once};
-use crate::store::{Outcome, Result, WriteKey};
 
 /// SQLite merges the four ordered lists while it reads, and reads no more of each than it returns.
 macro_rules! list_of {
@@ -35,7 +31,7 @@ macro_rules! list_of {
     };
 }
 
-const LISTS: Lists = [
+pub const LISTS: Lists = [
     [
         LISTS_OF_ALL,
         [
@@ -52,46 +48,9 @@ const LISTS: Lists = [
     ],
 ];
 
-const FIND: &str = select!("WHERE id = ?1 AND (?2 IS NULL OR account_id = ?2)");
-
-impl Sqlite {
-    pub async fn place_order(
-        &self,
-        order: NewOrder,
-        key: Option<WriteKey<Order>>,
-    ) -> Result<Outcome<Order, PlaceOrderError>> {
-        self.write_keyed(Atomicity::Batch, Effect::Any, key, move |conn| place(conn, &order)).await
-    }
-
-    pub async fn transition_order(
-        &self,
-        transition: OrderTransition,
-        key: Option<WriteKey<Order>>,
-    ) -> Result<Outcome<Order, TransitionError>> {
-        self.write_keyed(Atomicity::Savepoint, Effect::Any, key, move |conn| apply(conn, transition)).await
-    }
-
-    pub async fn find_order(&self, customer: Option<AccountId>, id: i64) -> Result<Option<Order>> {
-        self.read(|conn| rows::first(conn, FIND, (id, customer.map(|id| id.0)), rows::read))
-    }
-
-    pub async fn list_orders(
-        &self,
-        customer: Option<AccountId>,
-        query: &OrderQuery,
-        each: &mut (dyn FnMut(Order) + Send),
-    ) -> Result<bool> {
-        let (limit, start) = (query.limit, query.start());
-        let each = |row: &Row<'_>| rows::read::<Order>(row).map(&mut *each);
-        let status = query.status.map(|status| i64::from(status.code()));
-        let parameters = customer.map(|id| id.0).into_iter().chain(status).chain([start, limit.get() + 1]);
-        self.read(|conn| rows::page(conn, list(&LISTS, customer, query), params_from_iter(parameters), limit, each))
-    }
-}
-
 /// The constraint `orders_of_pet` decides: an ordered animal gets no second order, even if its own row says that it is
 /// available.
-fn place(conn: &WriteConnection<'_>, order: &NewOrder) -> Result<Result<Order, PlaceOrderError>> {
+pub fn place(conn: &WriteConnection<'_>, order: &NewOrder) -> Result<Result<Order, PlaceOrderError>> {
     let (placed, available) = (OrderStatus::Placed, PetStatus::Available);
     let reserved = conn.execute(
         "UPDATE pets SET status = ?3 WHERE id = ?1 AND status = ?4
@@ -114,7 +73,7 @@ fn place(conn: &WriteConnection<'_>, order: &NewOrder) -> Result<Result<Order, P
     Ok(Ok(order.with_id(conn.last_insert_rowid())))
 }
 
-fn apply(conn: &WriteConnection<'_>, request: OrderTransition) -> Result<Result<Order, TransitionError>> {
+pub fn apply(conn: &WriteConnection<'_>, request: OrderTransition) -> Result<Result<Order, TransitionError>> {
     let OrderTransition { account, role, order: id, transition, actor } = request;
     let customer = (role == Role::Customer).then_some(account.0);
     let found: Option<Order> = conn.find(FIND, (id, customer), rows::read)?;
