@@ -23,9 +23,9 @@ impl From<sqlite_group_commit::Error> for StoreError {
     fn from(error: sqlite_group_commit::Error) -> Self {
         use sqlite_group_commit::Error;
         match error {
-            Error::Unavailable(why) | Error::NotQueued(why) => Self::Unavailable(why),
+            Error::Unavailable(why) | Error::Unknown(why) => Self::Unavailable(why),
             Error::SyncFailed(why) => Self::SyncFailed(why),
-            Error::Failed(why) => Self::Failed(why),
+            Error::Failed(why) | Error::Constraint(why, _) => Self::Failed(why),
             Error::Refused(why) => Self::Refused(why),
             Error::Missing(_) => {
                 Self::Failed(format!("{error}; `petstore serve` or `petstore quickstart` creates one"))

@@ -55,7 +55,8 @@ impl Database {
     ///
     /// # Errors
     ///
-    /// Those of `read`. [`Error::Unavailable`] if the database is closed or the disk fails.
+    /// Those of `read`, which is [`Error::Failed`] if it writes. [`Error::Unavailable`] if the database is closed or the disk
+    /// fails.
     #[inline]
     pub fn read<T, E: From<Error>>(&self, read: impl FnOnce(&Connection) -> Result<T, E>) -> Result<T, E> {
         self.readers.read(read)
@@ -95,7 +96,7 @@ impl Database {
     ///
     /// # Errors
     ///
-    /// Those of `write`, which then has no effect. [`Error::NotQueued`] if the queue is full. [`Error::Unavailable`] if the
+    /// Those of `write`, which then has no effect. [`Error::Unavailable`] if the queue is full. [`Error::Unknown`] if the
     /// disk does not confirm it within 10 s; the write is still carried out once the disk continues.
     /// [`Error::is_not_applied`] tells if a retry cannot apply the write twice.
     ///
@@ -123,9 +124,7 @@ impl Database {
     async fn carry_out<T>(&self, job: (impl AnyJob + 'static, oneshot::Receiver<Reply<T>>)) -> Result<T> {
         let now = Instant::now();
         let written = timeout_at(now + WRITE_TIMEOUT, self.queue()?.submit(job, now)).await;
-        written.unwrap_or_else(|_| {
-            Err(Error::Unavailable(format!("the write was not committed within {WRITE_TIMEOUT:?}")))
-        })
+        written.unwrap_or_else(|_| Err(Error::Unknown(format!("the write was not committed within {WRITE_TIMEOUT:?}"))))
     }
 
     /// Runs a write like [`Self::submit`], but without a limit of time. For commands and for writes of many rows, which other
@@ -145,7 +144,7 @@ impl Database {
     fn queue(&self) -> Result<&WriteQueue> {
         match &self.writes {
             Writes::Accepted(queue) => Ok(queue),
-            Writes::Refused(_) => Err(Error::NotQueued("the disk is read-only".into())),
+            Writes::Refused(_) => Err(Error::Unavailable("the disk is read-only".into())),
         }
     }
 

@@ -8,20 +8,26 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// A failure of the database, or the refusal of a job. [`Error::is_not_applied`] tells what it says of a write.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
-    /// The operation may succeed later: the disk accepts no writes, another process holds the lock, or a write takes longer
-    /// than 10 s.
+    /// The operation may succeed later: the disk is full or fails, another process holds the lock, the queue is full, or the
+    /// database is closed. A write was not applied.
     #[error("unavailable: {0}")]
     Unavailable(String),
-    /// The write was not queued: the queue is full, the disk is read-only, or the database is closed.
-    #[error("unavailable: {0}")]
-    NotQueued(String),
+    /// The write may have been applied, or may still be: it takes longer than 10 s, its commit failed, or the job ended the
+    /// transaction or failed after its statement.
+    #[error("{0}: the change may have been made")]
+    Unknown(String),
     /// The disk did not confirm a write. The kernel may report success for pages that it has dropped, so a retry proves
     /// nothing, and the process must end.
     #[error("a sync failed: {0}")]
     SyncFailed(String),
-    /// The operation cannot succeed: a constraint, a wrong statement, a database that is corrupt or of another schema.
+    /// The operation cannot succeed: a wrong statement, a database that is corrupt or of another schema. A write was not
+    /// applied.
     #[error("{0}")]
     Failed(String),
+    /// A constraint refused the write, which was not applied. The number is SQLite's extended result code, such as
+    /// [`SQLITE_CONSTRAINT_UNIQUE`](rusqlite::ffi::SQLITE_CONSTRAINT_UNIQUE).
+    #[error("{0}")]
+    Constraint(String, i32),
     /// The job refused its input. Only jobs and schemas make this error.
     #[error("{0}")]
     Refused(String),
@@ -53,19 +59,30 @@ impl Error {
     /// Returns true if the failed write was certainly not applied. After any other error, it is unknown: the write may have
     /// been applied, or may still be, and may be visible to reads.
     pub const fn is_not_applied(&self) -> bool {
-        matches!(self, Self::NotQueued(_) | Self::Refused(_))
+        !matches!(self, Self::Unknown(_) | Self::SyncFailed(_))
+    }
+
+    /// Converts the error of a write that may have been applied all the same.
+    pub(crate) fn unknown(self) -> Self {
+        match self {
+            Self::Unavailable(why) | Self::Failed(why) | Self::Constraint(why, _) | Self::Refused(why) => {
+                Self::Unknown(why)
+            }
+            error => error,
+        }
     }
 }
 
 impl From<rusqlite::Error> for Error {
     fn from(error: rusqlite::Error) -> Self {
         use rusqlite::ErrorCode as Code;
-        use rusqlite::ffi::{SQLITE_IOERR_DIR_FSYNC, SQLITE_IOERR_FSYNC};
-        let extended = error.sqlite_error().map(|cause| cause.extended_code);
-        if matches!(extended, Some(SQLITE_IOERR_FSYNC | SQLITE_IOERR_DIR_FSYNC)) {
-            return Self::SyncFailed(error.to_string());
-        }
+        use rusqlite::ffi::{SQLITE_IOERR_DIR_FSYNC, SQLITE_IOERR_FSYNC, SQLITE_READONLY};
+        let extended = error.sqlite_error().map_or(0, |cause| cause.extended_code);
         match error.sqlite_error_code() {
+            _ if matches!(extended, SQLITE_IOERR_FSYNC | SQLITE_IOERR_DIR_FSYNC) => Self::SyncFailed(error.to_string()),
+            Some(Code::ConstraintViolation) => Self::Constraint(error.to_string(), extended),
+            // A write within a read.
+            Some(Code::ReadOnly) if extended == SQLITE_READONLY => Self::Failed(error.to_string()),
             Some(
                 Code::DatabaseBusy
                 | Code::DatabaseLocked

@@ -11,6 +11,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use rusqlite::ffi::SQLITE_CONSTRAINT_UNIQUE;
 use rusqlite::{Connection, Statement};
 use sqlite_group_commit::{
     Atomicity, Database, Effect, Error, Folder, Insert, NewRow, Options, Result, Steps, Target, back_up, restore,
@@ -143,12 +144,50 @@ async fn failed_write_leaves_its_batch_alone() {
                 let found: i64 = db.read(|conn| Ok::<_, Error>(conn.query_row(find, [id], |row| row.get(0))?)).unwrap();
                 assert_eq!(found, number, "each task gets the id of its own row");
             }
-            Err(error) => assert!(number == 50 && error.to_string().contains("UNIQUE"), "{number}: {error}"),
+            Err(error) => {
+                assert!(matches!(error, Error::Constraint(_, SQLITE_CONSTRAINT_UNIQUE)), "{number}: {error:?}");
+                assert!(error.is_not_applied() && number == 50, "{number}: {error:?}");
+            }
         }
     }
     assert_eq!(numbers(&db), (0..100).filter(|number| *number != 50).collect());
     db.close().await;
-    assert!(matches!(db.add_row(Number(1)).await, Err(Error::NotQueued(_))));
+    assert!(matches!(db.add_row(Number(1)).await, Err(Error::Unavailable(_))));
+}
+
+#[tokio::test]
+async fn error_tells_if_the_write_was_applied() {
+    const FILL: &str = "PRAGMA max_page_count = 1; CREATE TABLE large AS SELECT zeroblob(1000000)";
+    const DEFERRED: &str = "CREATE TABLE parts (number REFERENCES numbers (id) DEFERRABLE INITIALLY DEFERRED);
+        INSERT INTO parts VALUES (1000)";
+    let folder = tempfile::tempdir().unwrap();
+    let db = open(folder.path());
+    let cases = [
+        (Atomicity::Statement, "", "refused", true),
+        (Atomicity::Savepoint, "", "refused", false),
+        (Atomicity::Batch, "", "refused", false),
+        (Atomicity::Savepoint, "COMMIT", "a job ended the transaction", true),
+        (Atomicity::Savepoint, "ROLLBACK", "a job ended the transaction", false),
+        (Atomicity::Batch, DEFERRED, "FOREIGN KEY", false),
+        (Atomicity::Batch, FILL, "full", false),
+    ];
+    for (number, (atomicity, after, text, is_applied)) in (0..).zip(cases) {
+        let write = move |conn: &sqlite_group_commit::WriteConnection<'_>| {
+            conn.execute(ADD, [number])?;
+            conn.execute_batch(after)?;
+            if after.is_empty() { Err(Error::Refused("refused".into())) } else { Ok(()) }
+        };
+        let error = db.submit(atomicity, Effect::Any, write).await.unwrap_err();
+        assert!(error.to_string().contains(text), "{number}: {error:?}");
+        assert_eq!((numbers(&db).contains(&number), error.is_not_applied()), (is_applied, !is_applied), "{error:?}");
+    }
+}
+
+#[test]
+fn write_within_a_read_is_a_bug_of_the_caller() {
+    let folder = tempfile::tempdir().unwrap();
+    let written = open(folder.path()).read(|conn| Ok::<_, Error>(conn.execute(ADD, [1])?));
+    assert!(matches!(written, Err(Error::Failed(_))), "{written:?}");
 }
 
 /// Queues all before it waits for the first.

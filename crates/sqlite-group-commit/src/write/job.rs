@@ -11,7 +11,8 @@ use crate::{Error, Result};
 /// Scope of the rollback if a write fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Atomicity {
-    /// The write is a single statement, which SQLite undoes. The job must not fail after its statement has succeeded.
+    /// The write is a single statement, which SQLite undoes. A job that fails after its statement has succeeded gets
+    /// [`Error::Unknown`].
     Statement,
     /// The write has several statements, and a savepoint, which keeps a copy of every page it changes.
     Savepoint,
@@ -110,7 +111,7 @@ impl<W: Write> AnyJob for Job<W> {
     fn run(&mut self, conn: &WriteConnection<'_>) -> Result<()> {
         let write = self.write.take().expect("a job runs once");
         let result = write.run(conn)?;
-        undone(conn, self.result.insert(result).as_ref().err())
+        require_transaction(conn, self.result.insert(result).as_ref().err())
     }
 
     fn effect(&self) -> Effect {
@@ -147,19 +148,23 @@ impl<T: Send, F: FnOnce(&WriteConnection<'_>) -> Result<T> + Send> Write for Clo
 
     fn run(self, conn: &WriteConnection<'_>) -> Result<Result<T>> {
         match self.atomicity {
-            Atomicity::Statement => Ok((self.write)(conn)),
+            Atomicity::Statement => {
+                let before = conn.total_changes();
+                let result = (self.write)(conn);
+                Ok(result.map_err(|error| if conn.total_changes() == before { error } else { error.unknown() }))
+            }
             Atomicity::Savepoint => in_savepoint(conn, self.write),
             Atomicity::Batch => (self.write)(conn).map(Ok),
         }
     }
 }
 
-/// Fails if a job has undone the whole transaction, as a full disk or an I/O error does: later jobs would run outside of it.
-fn undone(conn: &WriteConnection<'_>, cause: Option<&Error>) -> Result<()> {
+/// Fails if a job has ended the whole transaction, as a full disk or an I/O error does: later jobs would run outside of it.
+fn require_transaction(conn: &WriteConnection<'_>, cause: Option<&Error>) -> Result<()> {
     if !conn.is_autocommit() {
         return Ok(());
     }
-    Err(cause.cloned().unwrap_or_else(|| Error::Unavailable("the transaction was rolled back".into())))
+    Err(cause.cloned().unwrap_or_else(|| Error::Failed("a job ended the transaction of its batch".into())))
 }
 
 /// Runs `write` in a savepoint. The outer error is one of the savepoint itself, which undoes the batch.

@@ -88,7 +88,7 @@ impl WriteQueue {
         queued: Instant,
     ) -> Result<T> {
         self.queue.try_send(Command::Write(Box::new(job))).map_err(|rejected| {
-            Error::NotQueued(match rejected {
+            Error::Unavailable(match rejected {
                 TrySendError::Full(_) => {
                     self.observer.refused();
                     "the write queue is full".into()
@@ -98,7 +98,7 @@ impl WriteQueue {
         })?;
         self.queued.fetch_add(1, Ordering::Relaxed);
         let (result, others) =
-            result.await.map_err(|_| Error::Unavailable("the database closed before the commit".into()))?;
+            result.await.map_err(|_| Error::Unknown("the database closed before the commit".into()))?;
         self.observer.written(queued, others.began);
         drop(others);
         result

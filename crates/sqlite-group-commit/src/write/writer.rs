@@ -186,7 +186,7 @@ impl Writer {
         let outcome =
             catch_unwind(AssertUnwindSafe(|| self.wal.make_room(conn).and_then(|()| self.commit(conn, batch))));
         let Ok(outcome) = outcome else {
-            return (Err(Error::Unavailable("the writer panicked".into())), Some("the writer panicked".into()));
+            return (Err(Error::Unknown("the writer panicked".into())), Some("the writer panicked".into()));
         };
         let fatal = match &outcome {
             Err(Error::SyncFailed(why)) => {
@@ -197,7 +197,7 @@ impl Writer {
             // A commit to a file that was removed or replaced is not durable, so it must not be acknowledged.
             _ => match self.files.check_changes() {
                 Ok(()) => None,
-                Err(gone) => return (Err(gone.clone()), Some(gone.to_string())),
+                Err(gone) => return (Err(gone.clone().unknown()), Some(gone.to_string())),
             },
         };
         (outcome, fatal)
@@ -338,16 +338,26 @@ impl Writer {
         // After another process's failed sync, the kernel may give us older pages. Few commits can be based on them, because
         // that process marks the failure at once.
         let checked = run.and_then(|()| self.files.check_changes());
-        let committed = checked.and_then(|()| Ok(conn.execute("COMMIT", []).map(drop)?));
+        let committed = checked.and_then(|()| conn.execute("COMMIT", []).map(drop).map_err(of_commit));
         if committed.is_err() && !conn.is_autocommit() {
             // No write of the batch was acknowledged. The caller checks the connection's state for success.
             let _ = conn.execute("ROLLBACK", []);
         }
+        let after = self.readers.current();
         if committed.is_ok() {
             let effect = batch.iter().map(|job| job.effect()).max().unwrap_or(Effect::Any);
-            self.readers.history().record(before, self.readers.current(), effect);
+            self.readers.history().record(before, after, effect);
         }
-        committed
+        // A job has committed, or another process since.
+        committed.map_err(|error| if after == before { error } else { error.unknown() })
+    }
+}
+
+/// Converts the error of a commit. All of it may be in the log, unless a constraint or a full disk stopped it before its end.
+fn of_commit(error: rusqlite::Error) -> Error {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::ConstraintViolation | ErrorCode::DiskFull) => error.into(),
+        _ => Error::from(error).unknown(),
     }
 }
 
