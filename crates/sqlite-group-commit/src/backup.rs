@@ -58,15 +58,15 @@ impl Database {
 }
 
 /// Copies a database like [`Database::back_up`], even while services of other processes use it. An older schema is copied
-/// unchanged, so that a newer program can make the backup before an upgrade. The process must not have the database open.
+/// unchanged, so that a newer program can make the backup before an upgrade.
 ///
 /// # Errors
 ///
 /// Those of [`Database::back_up`] and of [`connect_unmigrated`].
-pub fn back_up(folder: &Folder, target: Target<'_>, schema: &impl Schema, progress: Progress<'_>) -> Result<u64> {
-    let (_in_use, conn) = connect_unmigrated(folder)?;
+pub fn back_up_unmigrated(from: &Folder, to: Target<'_>, schema: &impl Schema, progress: Progress<'_>) -> Result<u64> {
+    let (_in_use, conn) = connect_unmigrated(from)?;
     schema.verify(&conn)?;
-    back_up_from(&conn, folder, target, schema, progress)
+    back_up_from(&conn, from, to, schema, progress)
 }
 
 fn back_up_from(
@@ -118,7 +118,7 @@ fn back_up_from(
 ///
 /// # Errors
 ///
-/// [`Error::Exists`] if the folder has a database and `replace` is false. [`Error::Failed`] if another process has the database
+/// [`Error::Exists`] if the folder has a database and `replace` is false. [`Error::Failed`] if any process has the database
 /// open, `progress` returns false, or the backup is damaged. Those of `schema` and `before_publish`.
 pub fn restore(
     backup: &Path,

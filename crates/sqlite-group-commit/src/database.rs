@@ -1,6 +1,5 @@
 //! An open database: one file, one writer thread, reads on the calling threads.
 
-use std::fs::File;
 use std::sync::Arc;
 
 use rusqlite::Connection;
@@ -21,8 +20,8 @@ use crate::{Error, Result};
 
 /// An open database. Share it among tasks, in an `Arc`.
 ///
-/// A process opens a database once: closing a second one on the same file would drop the first one's locks, because POSIX
-/// locks belong to the process. For the same reason, nothing else in the process may open and close the database's files.
+/// A process opens a database once, and gets an error if it tries again: closing a file drops all locks on it, because POSIX
+/// locks belong to the process. For the same reason, nothing but SQLite may open and close the database's files in the process.
 ///
 /// Dropping it stops the writer once the queued writes are committed. [`Self::close`] also waits for that: to open the files
 /// again, or to let others replace them, close the database, and then drop it.
@@ -32,8 +31,6 @@ pub struct Database {
     pub(crate) files: Arc<Files>,
     pub(crate) writes: Writes,
     pub(crate) readers: Arc<Readers>,
-    /// Lock that keeps other processes from replacing the database.
-    pub(crate) _in_use: Option<File>,
 }
 
 #[derive(Debug)]

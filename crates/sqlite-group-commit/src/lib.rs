@@ -15,7 +15,7 @@ mod readers;
 mod schema;
 mod write;
 
-pub use backup::{Progress, Target, back_up, restore};
+pub use backup::{Progress, Target, back_up_unmigrated, restore};
 pub use database::Database;
 pub use disk::atomic_file::{AtomicFile, folder_of};
 pub use disk::folder::{Folder, make_folder, own_file};

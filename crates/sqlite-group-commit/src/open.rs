@@ -11,7 +11,7 @@ use crate::disk::atomic_file::sync_folder;
 use crate::disk::files::Files;
 use crate::disk::folder::{Folder, has_content, own_file, unavailable};
 use crate::disk::generation::{self, Generations};
-use crate::disk::lock::{Locks, lock, require_database};
+use crate::disk::lock::{Locks, claim, lock, require_database};
 use crate::disk::wal_index::WalIndex;
 use crate::read_only::ReadOnly;
 use crate::readers::Readers;
@@ -31,17 +31,20 @@ impl Database {
     /// # Errors
     ///
     /// [`Error::Missing`], [`Error::Link`], [`Error::Apart`] if the files of the folder do not belong together, and those of
-    /// `schema`. [`Error::Unavailable`] if the disk fails or another process is in the way.
+    /// `schema`. [`Error::Unavailable`] if the disk fails or another process is in the way. [`Error::Failed`] if this process
+    /// has the database open.
     pub fn open(folder: &Folder, options: &Options, schema: &impl Schema) -> Result<Self> {
-        Self::open_with(folder, options, schema, |conn, writer| writer.start(conn))
+        Self::open_with(folder, options, schema, false, |conn, writer| writer.start(conn))
     }
 
-    /// Opens a database like [`Self::open`], and passes the writer to `start`, with its connection. For simulations.
+    /// Opens a database like [`Self::open`], and passes the writer to `start`, with its connection. For simulations of several
+    /// processes, which may have a database open more than once if `simulated`.
     #[doc(hidden)]
     pub fn open_with(
         folder: &Folder,
         options: &Options,
         schema: &impl Schema,
+        simulated: bool,
         start: impl FnOnce(Connection, Writer) -> Result<()>,
     ) -> Result<Self> {
         if options.queue == 0 || options.readers == 0 {
@@ -54,8 +57,8 @@ impl Database {
             require_database(folder)?;
         }
         // Processes that start together create and migrate the database one after another.
-        let Some(Locks { opening, in_use, is_alone, checked }) = lock(folder)? else {
-            return Self::open_read_only(folder, options, schema);
+        let Some(Locks { opening, in_use, is_alone, checked }) = lock(folder, simulated)? else {
+            return Self::open_read_only(folder, options, schema, simulated);
         };
         // SQLite's other files get the mode of this file. Its content is durable only if its name is.
         if !has_content(&file) {
@@ -112,38 +115,37 @@ impl Database {
 
         let wal_index = Arc::new(WalIndex::open(&file)?);
         let read = || connect(&file, OpenFlags::SQLITE_OPEN_READ_ONLY);
-        let readers =
-            Arc::new(Readers::open(options.readers, read, Arc::clone(&wal_index), Arc::clone(&options.observer))?);
+        let readers = Arc::new(Readers::open(options, read, Arc::clone(&wal_index), in_use)?);
         let generations = generations.map(Arc::new);
         let (queue, writer) =
             Writer::new(Arc::clone(&readers), wal_index, Arc::clone(&files), generations, folder, options);
         start(conn, writer)?;
         let folder = Box::new(folder.clone());
-        Ok(Self { folder, files, writes: Writes::Accepted(queue), readers, _in_use: Some(in_use) })
+        Ok(Self { folder, files, writes: Writes::Accepted(queue), readers })
     }
 
-    fn open_read_only(folder: &Folder, options: &Options, schema: &impl Schema) -> Result<Self> {
+    fn open_read_only(folder: &Folder, options: &Options, schema: &impl Schema, simulated: bool) -> Result<Self> {
+        // On a read-only disk, nobody can replace the database, so this is not locked.
+        let in_use = claim(folder.dir(), simulated)?;
         generation::check(folder)?;
         let read_only = ReadOnly::of(folder)?;
-        let readers = Arc::new(read_only.open(options.readers, schema, Arc::clone(&options.observer))?);
+        let readers = Arc::new(read_only.open(options, schema, in_use)?);
         tracing::warn!("disk is read-only, refusing writes");
         let files = Arc::new(read_only.files()?);
-        // On a read-only disk, nobody can replace the database.
         let folder = Box::new(folder.clone());
-        Ok(Self { folder, files, writes: Writes::Refused(Box::new(read_only)), readers, _in_use: None })
+        Ok(Self { folder, files, writes: Writes::Refused(Box::new(read_only)), readers })
     }
 }
 
 /// Connects to a database without migrating it, for a look at its schema. Also returns the lock that keeps others from
-/// replacing it, which must be released after the connection; `None` on a read-only disk. The process must not have the
-/// database open otherwise.
+/// replacing it, which must be released after the connection; `None` on a read-only disk.
 ///
 /// # Errors
 ///
 /// Those of [`Database::open`] that do not concern the schema.
-pub fn connect_unmigrated(folder: &Folder) -> Result<(Option<File>, Connection)> {
+pub fn connect_unmigrated(folder: &Folder) -> Result<(Option<Arc<File>>, Connection)> {
     require_database(folder)?;
-    match lock(folder)? {
+    match lock(folder, false)? {
         Some(Locks { in_use, opening, checked, .. }) => {
             let conn = connect(&folder.database(), OpenFlags::SQLITE_OPEN_READ_WRITE)?;
             checked.check_names()?;

@@ -1,5 +1,6 @@
 //! A database on a read-only disk. Reads succeed, and every write is refused.
 
+use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -12,10 +13,9 @@ use crate::connection::connect;
 use crate::disk::files::Files;
 use crate::disk::folder::{Folder, beside, has_content, own_file};
 use crate::disk::wal_index::WalIndex;
-use crate::observer::Observer;
 use crate::readers::Readers;
 use crate::schema::Schema;
-use crate::{Error, Result};
+use crate::{Error, Options, Result};
 
 /// Interval at which the disk is checked for accepting writes again.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -71,13 +71,13 @@ impl ReadOnly {
     }
 
     /// Opens the readers. Fails unless the schema is current.
-    pub fn open(&self, readers: usize, schema: &impl Schema, observer: Arc<dyn Observer>) -> Result<Readers> {
+    pub fn open(&self, options: &Options, schema: &impl Schema, in_use: Arc<File>) -> Result<Readers> {
         schema.require_current(&self.connect()?)?;
         let wal_index = match self.reading {
             Reading::FileAndLog => WalIndex::open(&self.folder.database())?,
             Reading::File => WalIndex::unchanging(),
         };
-        Readers::open(readers, || self.connect(), Arc::new(wal_index), observer)
+        Readers::open(options, || self.connect(), Arc::new(wal_index), in_use)
     }
 
     /// Records the files that are read.

@@ -1,5 +1,6 @@
 //! Read-only connections, used on the calling thread.
 
+use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -11,7 +12,7 @@ use rusqlite::Connection;
 use crate::disk::wal_index::{Version, WalIndex};
 use crate::history::History;
 use crate::observer::Observer;
-use crate::{Error, Result};
+use crate::{Error, Options, Result};
 
 /// One connection per thread that reads.
 ///
@@ -26,6 +27,9 @@ pub struct Readers {
     history: History,
     // Must close after the connections above: see `WalIndex`.
     wal_index: Arc<WalIndex>,
+    /// Lock that keeps other processes from replacing the database, and this one from opening it again. The writer drops its
+    /// connection before the readers.
+    _in_use: Arc<File>,
 }
 
 /// A reader. `None` after the database was closed.
@@ -49,14 +53,14 @@ pub const CLOSED: &str = "the database is closed";
 const TIMED: u64 = 16;
 
 impl Readers {
-    /// Opens `count` connections with `connect`.
+    /// Opens the connections with `connect`.
     pub fn open(
-        count: usize,
+        options: &Options,
         connect: impl Fn() -> Result<Connection>,
         wal_index: Arc<WalIndex>,
-        observer: Arc<dyn Observer>,
+        in_use: Arc<File>,
     ) -> Result<Self> {
-        let slots = (0..count)
+        let slots = (0..options.readers)
             .map(|_| {
                 let conn = connect()?;
                 conn.pragma_update(None, "query_only", true)?;
@@ -65,8 +69,8 @@ impl Readers {
             })
             .collect::<Result<_>>()?;
         let (keep_nothing, closed) = (AtomicBool::new(false), AtomicBool::new(false));
-        let history = History::new(wal_index.version());
-        Ok(Self { slots, observer, keep_nothing, closed, history, wal_index })
+        let (observer, history) = (Arc::clone(&options.observer), History::new(wal_index.version()));
+        Ok(Self { slots, observer, keep_nothing, closed, history, wal_index, _in_use: in_use })
     }
 
     #[inline]
@@ -197,7 +201,9 @@ mod tests {
     fn long_read_does_not_delay_a_checkpoint() {
         let connect = || Ok(Connection::open_in_memory()?);
         let wal_index = Arc::new(WalIndex::unchanging());
-        let readers = Readers::open(2, connect, wal_index, Arc::new(())).unwrap();
+        let in_use = Arc::new(File::open(".").unwrap());
+        let options = Options { readers: 2, ..Options::default() };
+        let readers = Readers::open(&options, connect, wal_index, in_use).unwrap();
         thread::scope(|scope| {
             let ((reading, has_begun), (end, ended)) = (mpsc::channel(), mpsc::channel());
             let readers = &readers;

@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use rusqlite::ffi::SQLITE_CONSTRAINT_UNIQUE;
 use rusqlite::{Connection, Statement};
 use sqlite_group_commit::{
-    Atomicity, Database, Effect, Error, Folder, Insert, NewRow, Options, Result, Steps, Target, back_up, restore,
+    Atomicity, Database, Effect, Error, Folder, Insert, NewRow, Options, Result, Steps, Target, back_up_unmigrated,
+    restore,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -190,6 +191,26 @@ fn write_within_a_read_is_a_bug_of_the_caller() {
     assert!(matches!(written, Err(Error::Failed(_))), "{written:?}");
 }
 
+#[tokio::test]
+async fn process_opens_a_database_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let (dir, link, file) = (folder.path().join("data"), folder.path().join("link"), folder.path().join("backup.db"));
+    let db = open(&dir);
+    std::os::unix::fs::symlink(&dir, &link).unwrap();
+    for again in [&dir, &link].map(|dir| Folder::new(dir, "test")) {
+        let opened = Database::open(&again, &Options::default(), &SCHEMA).map(drop);
+        let target = Target { file: &file, replace: false };
+        let copied = back_up_unmigrated(&again, target, &SCHEMA, &mut |_, _| true).map(drop);
+        for refused in [opened, copied].map(Result::unwrap_err) {
+            assert!(refused.to_string().contains("this process has the database in"), "{refused}");
+        }
+    }
+    db.add_row(Number(1)).await.unwrap();
+    db.close().await;
+    drop(db);
+    assert_eq!(numbers(&open(&dir)), [1].into());
+}
+
 /// Queues all before it waits for the first.
 async fn futures<T>(all: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
     let mut all: Vec<_> = all.map(|future| (Box::pin(future), None)).collect();
@@ -224,7 +245,7 @@ async fn restore_brings_back_the_backup() {
     assert!(to(true).unwrap_err().to_string().contains("is in use"));
     db.close().await;
     drop(db);
-    assert!(matches!(back_up(&data, target, &SCHEMA, &mut |_, _| true), Err(Error::Exists(_))));
+    assert!(matches!(back_up_unmigrated(&data, target, &SCHEMA, &mut |_, _| true), Err(Error::Exists(_))));
     assert!(matches!(to(false), Err(Error::Exists(_))));
     to(true).unwrap();
     let db = Database::open(&data, &Options { create: false, ..Options::default() }, &SCHEMA).unwrap();

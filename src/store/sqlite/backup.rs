@@ -34,7 +34,7 @@ pub fn back_up(
     target: Target<'_>,
     progress: Progress<'_>,
 ) -> Result<Copied> {
-    copied(deployment, |schema| sqlite_group_commit::back_up(&folder(data_dir), target, schema, progress))
+    copied(deployment, |schema| sqlite_group_commit::back_up_unmigrated(&folder(data_dir), target, schema, progress))
 }
 
 /// Replaces a data directory's database by a backup, and records that. Fails if another process has the database open. If

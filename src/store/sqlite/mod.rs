@@ -67,16 +67,21 @@ impl Deref for Sqlite {
 impl Sqlite {
     /// Opens the database of a data directory and migrates its schema. Creates the database if `options` allow it.
     pub fn open(options: &Options) -> Result<Self> {
-        Self::open_with(options, |conn, writer| Ok(writer.start(conn)?))
+        Self::open_with(options, false, |conn, writer| Ok(writer.start(conn)?))
     }
 
-    /// Opens a database like [`Self::open`], and passes the writer to `start`, with its connection.
-    pub fn open_with(options: &Options, start: impl FnOnce(Connection, Writer) -> Result<()>) -> Result<Self> {
+    /// Opens a database like [`Self::open`], and passes the writer to `start`, with its connection. If this process simulates
+    /// several, it may have the database open more than once.
+    pub fn open_with(
+        options: &Options,
+        simulated: bool,
+        start: impl FnOnce(Connection, Writer) -> Result<()>,
+    ) -> Result<Self> {
         let observer = Arc::<Observer>::default();
         let schema = PetstoreSchema::new(options.deployment, options.create);
         let start = |conn, writer| Ok(start(conn, writer)?);
         let folder = folder(&options.data_dir);
-        let db = Database::open_with(&folder, &options.of_database(Arc::clone(&observer)), &schema, start)?;
+        let db = Database::open_with(&folder, &options.of_database(Arc::clone(&observer)), &schema, simulated, start)?;
         let (deployment, id) = schema.found();
         Ok(Self { db, observer, deployment, id, durable: options.database.durable, backups: BackupStatus::default() })
     }

@@ -62,7 +62,7 @@ impl Process {
         };
         let options = Options { database, ..Options::new(&world.folder) };
         let mut writer = None;
-        let opened = Sqlite::open_with(&options, |conn, started| {
+        let opened = Sqlite::open_with(&options, true, |conn, started| {
             writer = Some((conn, started));
             Ok(())
         });

@@ -24,7 +24,7 @@ pub struct Files {
 }
 
 /// Device and inode.
-type Identity = (u64, u64);
+pub type Identity = (u64, u64);
 
 /// Identity of the folder, and the time when a name in it was last added, removed or replaced, in seconds and nanoseconds.
 type FolderState = (Identity, (i64, i64));

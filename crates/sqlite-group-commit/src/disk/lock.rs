@@ -3,10 +3,14 @@
 use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 
-use super::files::Files;
+use parking_lot::Mutex;
+
+use super::files::{Files, Identity};
 use super::folder::{Folder, beside, has_content, identity, own_file, refuse_link, refuse_special_file, unavailable};
 use super::{atomic_file, generation};
 use crate::{Error, Result};
@@ -20,7 +24,7 @@ pub struct Locks {
     /// While it is held, no other process opens or replaces the database.
     pub opening: File,
     /// Keeps other processes from replacing the database.
-    pub in_use: File,
+    pub in_use: Arc<File>,
     /// True if no other process had the database open.
     pub is_alone: bool,
     /// The files that were checked.
@@ -29,8 +33,8 @@ pub struct Locks {
 
 /// Waits until this process may open the database, and removes unfinished files of killed processes.
 ///
-/// `None` if the disk is read-only.
-pub fn lock(folder: &Folder) -> Result<Option<Locks>> {
+/// `None` if the disk is read-only. `simulated`: see [`claim`].
+pub fn lock(folder: &Folder, simulated: bool) -> Result<Option<Locks>> {
     let (dir, file) = (folder.dir(), folder.database());
     refuse_link(&file)?;
     refuse_special_file(&file)?;
@@ -39,7 +43,7 @@ pub fn lock(folder: &Folder) -> Result<Option<Locks>> {
         Err(error) if error.kind() == ErrorKind::ReadOnlyFilesystem && file.exists() => return Ok(None),
         locked => locked.map_err(unavailable(dir))?,
     };
-    let in_use = File::open(dir).map_err(unavailable(dir))?;
+    let in_use = claim(dir, simulated)?;
     let is_alone = match in_use.try_lock() {
         Ok(()) => true,
         Err(TryLockError::WouldBlock) => false,
@@ -72,6 +76,22 @@ pub fn lock(folder: &Folder) -> Result<Option<Locks>> {
         generation::allow_new_log(&opening, folder)?;
     }
     Ok(Some(Locks { opening, in_use, is_alone, checked }))
+}
+
+/// Opens a folder for as long as its database is open. Fails if this process has opened it before: closing a file of the
+/// database would drop the locks of the first one. A simulation of several processes does not use the files' own locks.
+pub fn claim(dir: &Path, simulated: bool) -> Result<Arc<File>> {
+    static OPEN: Mutex<Vec<(Identity, Weak<File>)>> = Mutex::new(Vec::new());
+    let folder = Arc::new(File::open(dir).map_err(unavailable(dir))?);
+    let found = folder.metadata().map_err(unavailable(dir))?;
+    let identity = (found.dev(), found.ino());
+    let mut open = OPEN.lock();
+    open.retain(|(_, folder)| folder.strong_count() > 0);
+    if !simulated && open.iter().any(|(other, _)| *other == identity) {
+        return Err(Error::Failed(format!("this process has the database in {} open already", dir.display())));
+    }
+    open.push((identity, Arc::downgrade(&folder)));
+    Ok(folder)
 }
 
 /// Fails unless the files of a folder belong together. Another process may be changing them just now.
