@@ -159,7 +159,8 @@ impl Database {
         self.readers.history().epoch(version)
     }
 
-    /// Checks that writes are possible and the files are there, without reading or writing them. Takes about 10 µs.
+    /// Checks that the writer runs and the files are there, without reading or writing them. Takes about 10 µs. A full disk,
+    /// which later writes notice, passes.
     ///
     /// # Errors
     ///
