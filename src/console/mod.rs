@@ -90,6 +90,8 @@ pub fn routes(console: &Arc<Console>) -> Router {
         .route("/orders/{id}/{step}", get(async |user: CurrentUser| user.redirect("orders")).post(pages::orders::step))
         .route("/messages", get(pages::messages::list).post(pages::messages::send))
         .route("/audit", get(pages::audit::list))
+        .route("/audit/link", get(async |user: CurrentUser| user.redirect("audit")).post(pages::link::make))
+        .route("/password/{token}", get(pages::link::show).post(pages::link::submit))
         .route("/requests", get(pages::requests::list))
         .route("/requests/{id}", get(pages::requests::show))
         .route("/reset", get(pages::reset::confirm).post(pages::reset::reset));

@@ -1,5 +1,7 @@
 //! Accounts, e-mail addresses and passwords.
 
+use std::time::Duration;
+
 use argon2::{Argon2, PasswordHasher, PasswordVerifier};
 use unicode_normalization::UnicodeNormalization;
 
@@ -28,6 +30,9 @@ names! {
         Staff = "staff",
     }
 }
+
+/// Time for which the link works by which the owner of an account chooses a password.
+pub const LINK_LIFETIME: Duration = Duration::from_hours(1);
 
 /// An account to store.
 #[derive(Clone)]

@@ -15,6 +15,7 @@ names! {
         SetRole = "account.set_role",
         SuspendAccount = "account.suspend",
         ResumeAccount = "account.resume",
+        CreateLink = "account.create_link",
         SetEmail = "account.set_email",
         DeleteAccount = "account.delete",
         EraseAccount = "account.erase",

@@ -130,6 +130,21 @@ fn address_is_changed_and_account_erased() {
     folder.fails("account erase hopper@example.com", "there is no account hopper@example.com");
 }
 
+#[tokio::test]
+async fn link_for_a_password_is_printed_and_never_logged() {
+    let folder = Folder::with_account();
+    let server = folder.serve("serve --log-requests --log-format json");
+    let link = folder.succeed(&format!("account reset-link ada@example.com --base-url http://{}/v1", server.store()));
+    let path = link.trim().strip_prefix(&format!("http://{}", server.store())).unwrap();
+
+    assert_eq!(Request::new(server.store(), "GET", path).send().await.status(), 200);
+
+    assert_eq!(server.logged("request")["path"], "/password/pet_live_[hidden]");
+    folder.succeed("account set-password ada@example.com --temporary");
+    assert_eq!(folder.database().sql("SELECT password_temporary, link_until IS NULL FROM accounts"), "1|0");
+    assert_eq!(Request::new(server.store(), "GET", path).send().await.status(), 404);
+}
+
 #[test]
 fn orders_are_listed_newest_first_with_their_customers() {
     let folder = Folder::new();

@@ -7,11 +7,13 @@ use petstore::api::Network;
 use petstore::config::Registration;
 use petstore::domain::account::{NewPassword, PasswordDigest};
 use petstore::domain::{Email, NewAccount, Secret};
-use testkit::console::{PASSWORD, form};
+use testkit::console::{PASSWORD, code, form};
 use testkit::{ConsoleUser, Response};
 
 use crate::service::{NOW, OPERATOR, Service, Setup};
-use crate::users::{ADA, signed_in};
+use crate::users::{ADA, signed_in, staff};
+
+const GRACE: &str = "grace@hopper.example";
 
 /// Hashing takes most of the time. `verification/tests/promises/guessing.rs` measures it.
 #[tokio::test]
@@ -56,7 +58,7 @@ async fn password_and_address_work_in_every_unicode_form() {
     // Early versions hashed what was entered.
     let typed = PasswordDigest(OLD_DIGEST.to_owned());
     let account = service.store.find_account(&Email::parse(composed.0).unwrap()).await.unwrap().unwrap();
-    service.store.set_password(account.id, typed, OPERATOR).await.unwrap();
+    service.store.set_password(account.id, typed, false, OPERATOR).await.unwrap();
     assert_eq!(post("/sign-in", decomposed).await, (303, 2));
     for email in [composed.0, decomposed.0, "nobody@lovelace.example", "nobody\u{301}@lovelace.example"] {
         assert_eq!(post("/sign-in", (email, "wrong composed \u{e9}")).await, (422, 1), "{email}");
@@ -101,6 +103,49 @@ async fn suspension_is_told_only_after_the_right_password() {
     }
 
     service.store.set_suspended(account, false, OPERATOR).await.unwrap();
+    ada.sign_in(ADA, PASSWORD).await;
+}
+
+#[tokio::test]
+async fn staff_make_a_link_by_which_the_owner_chooses_a_password() {
+    let service = Service::start().await;
+    let (mut ada, mut grace) = (staff(&service, ADA).await, ConsoleUser::signed_in(&service, GRACE).await);
+    assert_eq!(grace.post("/audit/link", &[("email", ADA)]).await.status(), 403);
+    assert_eq!(ada.post("/audit/link", &[("email", "nobody@example.com")]).await.status(), 404);
+    let made = ada.post("/audit/link", &[("email", GRACE)]).await;
+    assert_eq!(made.status(), 200, "{}", made.body);
+    let link = code(&made.body, "link");
+    let path = link.strip_prefix(&format!("http://{}", service.store_address)).unwrap();
+    let mut owner = ConsoleUser::new(&service);
+    for _ in 0..2 {
+        let page = owner.get(path).await;
+        assert_eq!((page.status(), page.header("referrer-policy")), (200, Some("strict-origin")));
+    }
+    assert_eq!(owner.post(path, &[("new", "too short")]).await.status(), 422);
+    assert!(grace.is_signed_in().await, "nothing is used up");
+
+    let chosen = owner.post(path, &[("new", "another fine password")]).await;
+
+    assert_eq!((chosen.status(), chosen.header("location")), (303, Some("../sign-in?notice=password-chosen")));
+    assert!(!grace.is_signed_in().await);
+    let again = [owner.get(path).await, owner.post(path, &[("new", "another fine password")]).await];
+    assert!(again.iter().all(|answer| answer.status() == 404 && answer.body.contains("has expired or was used")));
+    grace.sign_in(GRACE, "another fine password").await;
+}
+
+#[tokio::test]
+async fn temporary_password_leads_to_the_form_of_a_new_one() {
+    let (service, mut ada) = signed_in().await;
+    let (account, given) = (service.account_of(ADA).await, "a password given by staff");
+    let digest = NewPassword::parse(&Secret::new(given)).unwrap().hash();
+    service.store.set_password(account, digest, true, OPERATOR).await.unwrap();
+
+    let answer = ada.post("/sign-in", &[("email", ADA), ("password", given)]).await;
+
+    assert_eq!((answer.status(), answer.header("set-cookie")), (303, None));
+    let path = answer.header("location").unwrap().trim_start_matches('.').to_owned();
+    assert!(ada.get(&path).await.body.contains("<h1>Choose a password</h1>"));
+    assert_eq!(ada.post(&path, &[("new", PASSWORD)]).await.status(), 303);
     ada.sign_in(ADA, PASSWORD).await;
 }
 

@@ -23,6 +23,7 @@ pub fn forms(key: &str) -> Vec<(String, Vec<(&'static str, &'static str)>)> {
         form("/orders/1/cancel", &[]),
         form("/orders/steps", &[("step", "cancel"), ("order", "1")]),
         form("/messages", &[("message", "planted")]),
+        form("/audit/link", &[("email", ADA)]),
         form("/reset", &[]),
     ]
 }

@@ -82,7 +82,7 @@ async fn change(store: &Store, number: usize, customer: AccountId, actor: Actor)
     Ok(match number {
         0 => store.create_account(NewAccount::customer(email("ben@example.com"), None, NOW), actor).await?.is_some(),
         1 => store.set_role(customer, Role::Staff, actor).await?,
-        2 => store.set_password(customer, digest("new"), actor).await?,
+        2 => store.set_password(customer, digest("new"), false, actor).await?,
         3 => store.change_password(session(customer, NOW), digest("new"), digest("newer"), actor).await?,
         4 => store.create_key(new_key(&another, customer, None), actor).await.map(|_| true)?,
         5 => store.revoke_key(KeyId(1), actor).await?,
@@ -171,7 +171,7 @@ fn change_that_does_not_happen_leaves_no_row() {
         assert_eq!(store.create_account(taken, ada()).await.unwrap(), None);
         assert!(!store.set_role(AccountId(99), Role::Staff, ada()).await.unwrap());
         assert!(store.set_role(grace, Role::Customer, ada()).await.unwrap(), "she has this role already");
-        assert!(!store.set_password(AccountId(99), digest("new"), ada()).await.unwrap());
+        assert!(!store.set_password(AccountId(99), digest("new"), false, ada()).await.unwrap());
         assert!(!store.set_suspended(AccountId(99), true, ada()).await.unwrap());
         assert!(store.set_suspended(grace, false, ada()).await.unwrap(), "it is not suspended");
         assert!(!store.change_password(session(grace, NOW), digest("wrong"), digest("new"), ada()).await.unwrap());

@@ -5,6 +5,8 @@ use std::io::ErrorKind;
 use std::task::Poll;
 use std::time::Duration;
 
+use futures_util::future::join_all;
+use petstore::domain::account::LINK_LIFETIME;
 use petstore::domain::api_key::Rotation;
 use petstore::domain::idempotency::RETENTION;
 use petstore::domain::session::{ABSOLUTE, IDLE, SKEW};
@@ -328,6 +330,70 @@ fn suspended_account_has_no_session_and_its_keys_count_as_revoked() {
 }
 
 #[test]
+fn link_sets_a_password_once_within_an_hour() {
+    on_every_database(async |store| {
+        let (ada, old) = account_with_password(&store, "ada@example.com").await;
+        let begun = session(ada, NOW);
+        assert!(store.create_session(begun, old.clone()).await.unwrap());
+        let until = NOW.plus(LINK_LIFETIME);
+        let link = async || {
+            let hash = ApiKey::generate(Deployment::Staging).hash();
+            assert!(store.create_link(ada, hash, until, None, OPERATOR).await.unwrap());
+            hash
+        };
+        let is_there = async |hash| store.find_link(&hash, NOW).await.unwrap().is_some_and(|found| found.id == ada);
+        let replaced = link().await;
+        let hash = link().await;
+        assert!(!is_there(replaced).await && is_there(hash).await && is_there(hash).await);
+        assert_eq!(store.find_link(&hash, until).await.unwrap(), None);
+        assert!(!store.use_link(hash, digest("late"), until, OPERATOR).await.unwrap());
+        assert!(!store.use_link(replaced, digest("replaced"), NOW, OPERATOR).await.unwrap());
+        assert!(store.find_session(&begun.hash).await.unwrap().is_some(), "nothing happened");
+
+        let twice = ["one", "two"].map(|new| store.use_link(hash, digest(new), NOW, OPERATOR));
+        let signing_in = store.create_session(session(ada, NOW), old.clone());
+        let (used, _) = tokio::join!(join_all(twice), signing_in);
+
+        let used: Vec<_> = used.into_iter().map(Result::unwrap).collect();
+        assert!(used == [true, false] || used == [false, true], "{used:?}");
+        let kept = store.find_password(&email("ada@example.com")).await.unwrap().unwrap().1;
+        assert_eq!(kept.0, digest(if used[0] { "one" } else { "two" }).0);
+        assert_eq!(store.find_session(&begun.hash).await.unwrap(), None);
+        assert!(!store.create_session(session(ada, NOW), old).await.unwrap());
+        assert!(!is_there(hash).await);
+
+        for end in 0..3 {
+            let hash = link().await;
+            assert!(match end {
+                0 => store.set_password(ada, digest("new"), false, OPERATOR).await.unwrap(),
+                1 => store.set_email(ada, email("hopper@example.com"), OPERATOR).await.unwrap(),
+                _ => store.delete_account(ada, None, OPERATOR).await.unwrap(),
+            });
+            assert!(!is_there(hash).await && !store.use_link(hash, digest("x"), NOW, OPERATOR).await.unwrap(), "{end}");
+        }
+        assert!(!store.create_link(ada, hash, until, None, OPERATOR).await.unwrap(), "it is deleted");
+    });
+}
+
+#[test]
+fn temporary_password_begins_no_session_but_a_link() {
+    on_every_database(async |store| {
+        let (ada, old) = account_with_password(&store, "ada@example.com").await;
+        let (until, hash) = (NOW.plus(LINK_LIFETIME), ApiKey::generate(Deployment::Staging).hash());
+        let link = async |checked| store.create_link(ada, hash, until, Some(checked), OPERATOR).await.unwrap();
+        assert!(!link(old.clone()).await, "the password is not temporary");
+        assert!(store.set_password(ada, digest("temporary"), true, OPERATOR).await.unwrap());
+
+        assert!(!store.create_session(session(ada, NOW), digest("temporary")).await.unwrap());
+        assert!(!link(old).await && link(digest("temporary")).await);
+        assert!(store.use_link(hash, digest("own"), NOW, OPERATOR).await.unwrap());
+
+        assert!(store.create_session(session(ada, NOW), digest("own")).await.unwrap());
+        assert!(!link(digest("own")).await);
+    });
+}
+
+#[test]
 fn operator_sets_passwords_and_deletes_accounts_without_one() {
     on_every_database(async |store| {
         let (ada, old) = account_with_password(&store, "ada@example.com").await;
@@ -340,7 +406,7 @@ fn operator_sets_passwords_and_deletes_accounts_without_one() {
 
         let new = digest("new");
         for account in [ada, grace] {
-            assert!(store.set_password(account, new.clone(), OPERATOR).await.unwrap());
+            assert!(store.set_password(account, new.clone(), false, OPERATOR).await.unwrap());
         }
 
         assert_eq!(store.find_session(&adas.hash).await.unwrap(), None);
@@ -349,7 +415,7 @@ fn operator_sets_passwords_and_deletes_accounts_without_one() {
         let before = store.find_session(&graces.hash).await.unwrap();
         assert!(store.delete_account(ada, None, OPERATOR).await.unwrap());
         assert!(!store.delete_account(ada, None, OPERATOR).await.unwrap(), "it is deleted already");
-        assert!(!store.set_password(ada, new, OPERATOR).await.unwrap());
+        assert!(!store.set_password(ada, new, false, OPERATOR).await.unwrap());
         assert!(store.find_password(&email("ada@example.com")).await.unwrap().is_none());
         assert_eq!(store.list_accounts().await.unwrap().len(), 1);
         assert_eq!(store.find_session(&graces.hash).await.unwrap(), before, "other accounts keep their sessions");

@@ -10,9 +10,9 @@ use crate::cli::data::database::{find_account, no_account};
 use crate::cli::terminal::confirm::confirms;
 use crate::cli::terminal::table::{Listed, print_list, strip_bidi};
 use crate::cli::{Create, Failure, Outcome, actor, print, tell, with_store};
-use crate::config::{Common, one_of};
-use crate::domain::account::NewPassword;
-use crate::domain::{Account as AccountRecord, Email, NewAccount, Role, Secret};
+use crate::config::{Common, ServiceSettings, one_of};
+use crate::domain::account::{LINK_LIFETIME, NewPassword};
+use crate::domain::{Account as AccountRecord, ApiKey, Email, NewAccount, Role, Secret};
 use crate::runtime::clock::Clock;
 
 #[derive(Subcommand, Debug)]
@@ -30,6 +30,7 @@ pub enum Account {
     ///
     /// Its password and its keys work again, within a second.
     Resume(OneAccount),
+    ResetLink(ResetLink),
     SetEmail(SetEmail),
     /// Print what the store knows of an account, as JSON
     ///
@@ -99,6 +100,9 @@ pub struct SetPassword {
     /// Read the new password (12 to 128 characters) from the first line of stdin
     #[arg(long)]
     password_stdin: bool,
+    /// Ask for a new password at the next sign-in
+    #[arg(long)]
+    temporary: bool,
 }
 
 /// Change the role of an account
@@ -112,6 +116,18 @@ pub struct SetRole {
     /// New role of the account
     #[arg(value_parser = one_of(&Role::ALL, Role::as_str))]
     role: Role,
+}
+
+/// Print a link by which the owner of an account chooses a password
+///
+/// It works once, within an hour, and ends the account's sessions. It cannot be shown again, because only its hash is stored.
+/// Its address is that of a service with the same settings.
+#[derive(Args, Debug)]
+pub struct ResetLink {
+    #[command(flatten)]
+    account: OneAccount,
+    #[command(flatten)]
+    service: ServiceSettings,
 }
 
 /// Change the address of an account
@@ -150,6 +166,7 @@ impl Account {
             Self::SetRole(command) => command.run(common),
             Self::Suspend(account) => account.set_suspended(common, true),
             Self::Resume(account) => account.set_suspended(common, false),
+            Self::ResetLink(command) => command.run(common),
             Self::SetEmail(command) => command.run(common),
             Self::Export(account) => account.export(common),
             Self::Delete(account) => account.delete(common),
@@ -185,7 +202,8 @@ impl SetPassword {
         with_store(common, Create::Never, async |store| {
             let account = find_account(&store, &self.email).await?;
             let password = given.clone().unwrap_or_else(NewPassword::generate);
-            check_found(store.set_password(account.id, password.hash(), actor()).await?, &self.email)?;
+            let changed = store.set_password(account.id, password.hash(), self.temporary, actor()).await?;
+            check_found(changed, &self.email)?;
             if given.is_some() {
                 return Ok(());
             }
@@ -221,6 +239,19 @@ impl OneAccount {
                 return Err(Failure("nothing was deleted".into()));
             }
             check_found(store.delete_account(account.id, None, actor()).await?, &self.email)
+        })
+    }
+}
+
+impl ResetLink {
+    fn run(self, common: &Common) -> Outcome {
+        let Self { account: OneAccount { email }, service } = self;
+        let addresses = service.addresses(service.listen, service.messages_listen);
+        with_store(common, Create::Never, async |store| {
+            let (account, token) = (find_account(&store, &email).await?, ApiKey::generate(store.deployment()));
+            let until = Clock::System.now().plus(LINK_LIFETIME);
+            check_found(store.create_link(account.id, token.hash(), until, None, actor()).await?, &email)?;
+            print(&format!("{}/password/{}\n", addresses.base_url.root(), token.expose()))
         })
     }
 }

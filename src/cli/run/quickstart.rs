@@ -81,7 +81,7 @@ impl Quickstart {
                         let is_shown = print_open(&text)?;
                         // Set only now, because a password that was not shown would be lost.
                         if let Some(digest) = digest.filter(|_| is_shown) {
-                            runtime.block_on(of_store.set_password(account.id, digest, actor()))?;
+                            runtime.block_on(of_store.set_password(account.id, digest, false, actor()))?;
                         }
                         Ok(())
                     })

@@ -4,6 +4,7 @@ pub(super) mod account;
 pub(super) mod audit;
 pub(super) mod docs;
 pub(super) mod keys;
+pub(super) mod link;
 pub(super) mod messages;
 pub(super) mod orders;
 pub(super) mod overview;

@@ -6,6 +6,7 @@ use askama::Template;
 use axum::http::Uri;
 use axum::response::Response;
 
+use super::link;
 use crate::console::error::PageError;
 use crate::console::form::submission::{Field, Form, status};
 use crate::console::layout::{self, NO_SECTION, Site};
@@ -47,7 +48,12 @@ pub async fn submit(user: CurrentUser, fields: Form) -> Result<Response, PageErr
     let Some((account, checked)) = check_password(&user, &place, &address, fields.secret("password")).await? else {
         return Ok(refused(&user, email, page));
     };
-    let signed_in = begin_session(&user, account, checked, page).await?;
+    let signed_in = begin_session(&user, account, checked.clone(), page).await?;
+    if signed_in.is_none()
+        && let Some(path) = link::create(&user, account, Some(checked), user.actor_of(&address)).await?
+    {
+        return Ok(user.redirect(&path));
+    }
     if signed_in.is_none() && user.api().store.find_account(&address).await?.is_some_and(|it| it.suspended_at.is_some())
     {
         email.error = Some("This account is suspended. Ask the operator of this service.".to_owned());
@@ -58,7 +64,8 @@ pub async fn submit(user: CurrentUser, fields: Form) -> Result<Response, PageErr
 }
 
 /// Begins a session with a new token, ends the user's previous one, and redirects to `page`. `None` if `checked` is no
-/// longer the digest of the account's password, or the account is suspended.
+/// longer the digest of the account's password, or the account is suspended or has a temporary
+/// password.
 pub async fn begin_session(
     user: &CurrentUser,
     account: AccountId,

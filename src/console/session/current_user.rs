@@ -207,6 +207,7 @@ fn notice(uri: &Uri) -> Option<&'static str> {
         "account-deleted" => "Your account was deleted. Its API keys no longer work.",
         "key-revoked" => "The key was revoked. It no longer works.",
         "password-changed" => "Your password was changed. All your other sessions have ended.",
+        "password-chosen" => "Your password was changed. Sign in with it.",
         "session-ended" => "Your session has ended. Sign in to continue.",
         "store-reset" => "The store was reset. It has 30 sample animals.",
         "signed-out" => "You have signed out.",

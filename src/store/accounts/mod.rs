@@ -8,7 +8,9 @@ use super::transaction::Transaction;
 use super::{Result, Store, audit, keys, orders};
 use crate::domain::account::PasswordDigest;
 use crate::domain::session::{ABSOLUTE, IDLE, NewSession, SKEW};
-use crate::domain::{Account, AccountId, Action, Actor, Email, NewAccount, Role, Session, SessionHash, Timestamp};
+use crate::domain::{
+    Account, AccountId, Action, Actor, Email, KeyHash, NewAccount, Role, Session, SessionHash, Timestamp,
+};
 
 macro_rules! select {
     ($clauses:literal) => {
@@ -55,7 +57,8 @@ const DELETE_ENDED: Sql = Sql {
 /// Locks the account's row, so that no session starts with a password that is being changed.
 const BEGIN_SESSION: Sql = locking!(
     "INSERT INTO sessions (token_hash, account_id, created_at, last_used_at)
-        SELECT $1, id, $2, $2 FROM accounts WHERE id = $3 AND password_hash = $4 AND suspended_at IS NULL",
+        SELECT $1, id, $2, $2 FROM accounts WHERE id = $3 AND password_hash = $4 AND suspended_at IS NULL
+            AND password_temporary = 0",
     "FOR SHARE",
     "RETURNING account_id"
 );
@@ -64,9 +67,11 @@ const TOUCH_SESSION: Sql = both("UPDATE sessions SET last_used_at = $1 WHERE tok
 
 const DELETE_SESSION: Sql = both("DELETE FROM sessions WHERE token_hash = $1");
 
+const FIND_LINK: Sql = both(select!("WHERE link_hash = $1 AND link_until > $2 AND deleted_at IS NULL"));
+
 /// Statements that each connection of PostgreSQL for reads or single writes prepares.
 pub const STATEMENTS: &[Sql] = &[
-    FIND, FIND_EMAIL, FIND_PASSWORD, EXIST, LIST, FIND_DELETED, FIND_SESSION, LIST_SESSIONS, DELETE_ENDED,
+    FIND, FIND_EMAIL, FIND_LINK, FIND_PASSWORD, EXIST, LIST, FIND_DELETED, FIND_SESSION, LIST_SESSIONS, DELETE_ENDED,
     BEGIN_SESSION, TOUCH_SESSION, DELETE_SESSION,
 ];
 
@@ -77,6 +82,11 @@ from_row!(Session { hash, account, email, role, account_created_at, created_at, 
 impl Store {
     pub async fn find_account(&self, email: &Email) -> Result<Option<Account>> {
         self.first(FIND, &[&email.lower_case(), &email.folded()]).await
+    }
+
+    /// Returns the account whose owner may choose a password by the link with this hash. `None` if it has expired or was used.
+    pub async fn find_link(&self, hash: &KeyHash, now: Timestamp) -> Result<Option<Account>> {
+        self.first(FIND_LINK, &[hash, &now]).await
     }
 
     /// Returns the address of an account. A deleted account has a placeholder.
@@ -108,7 +118,7 @@ impl Store {
     }
 
     /// Starts a session and deletes expired ones. Returns `false` without a session if the account's digest is no longer
-    /// `checked`, or the account is suspended.
+    /// `checked`, or the account is suspended or has a temporary password.
     pub async fn create_session(&self, session: NewSession, checked: PasswordDigest) -> Result<bool> {
         let NewSession { hash, account, now } = session;
         self.write::<()>(DELETE_ENDED, &[&now.minus(ABSOLUTE), &now.minus(IDLE), &now.plus(SKEW)]).await?;
@@ -146,6 +156,11 @@ transactions! { Savepoint:
     /// deleted.
     async fn set_suspended(account: AccountId, suspended: bool, actor: Actor) -> Result<bool>;
 
+    /// Creates the link that works until a time, and ends an earlier one. Returns `false` if the account has been deleted. With
+    /// `checked`, also if that is not the digest of its temporary password.
+    async fn create_link(account: AccountId, hash: KeyHash, until: Timestamp, checked: Option<PasswordDigest>, actor: Actor)
+        -> Result<bool>;
+
     /// Changes the address of an account, also in the audit. Returns `false` if the account has been deleted. Fails if another
     /// account has the address.
     async fn set_email(account: AccountId, new: Email, actor: Actor) -> Result<bool>;
@@ -158,8 +173,12 @@ transactions! { Batch:
         -> Result<bool>;
 
     /// Sets a password without checking the current one, and ends every session of the account. Returns `false` if the
-    /// account has been deleted.
-    async fn set_password(account: AccountId, new: PasswordDigest, actor: Actor) -> Result<bool>;
+    /// account has been deleted. With a temporary password, no session begins.
+    async fn set_password(account: AccountId, new: PasswordDigest, is_temporary: bool, actor: Actor) -> Result<bool>;
+
+    /// Uses a link up: sets a password, and ends every session of the account. Returns `false` if the link has expired or was
+    /// used.
+    async fn use_link(hash: KeyHash, new: PasswordDigest, now: Timestamp, actor: Actor) -> Result<bool>;
 
     /// Erases an account's address and password, ends its sessions, revokes its keys and cancels its open orders. Its
     /// messages stay, because they were accepted for delivery.
@@ -239,7 +258,9 @@ async fn change_password<T: Transaction>(
     actor: Actor,
 ) -> Result<bool, T::Error> {
     let NewSession { hash, account, now } = session;
-    let change = both("UPDATE accounts SET password_hash = $1 WHERE id = $2 AND password_hash = $3 RETURNING email");
+    let change = both(
+        "UPDATE accounts SET password_hash = $1, link_hash = NULL WHERE id = $2 AND password_hash = $3 RETURNING email",
+    );
     let changed: Option<(Email,)> = tx.first(change, &[&new.0, &account, &checked.0]).await?;
     let Some((email,)) = changed else { return Ok(false) };
     tx.record(&actor, Action::SetPassword, email.as_str()).await?;
@@ -253,11 +274,53 @@ async fn set_password<T: Transaction>(
     tx: &T,
     account: AccountId,
     new: PasswordDigest,
+    is_temporary: bool,
     actor: Actor,
 ) -> Result<bool, T::Error> {
-    let set = both("UPDATE accounts SET password_hash = $1 WHERE id = $2 AND deleted_at IS NULL RETURNING email");
-    let changed: Option<(Email,)> = tx.first(set, &[&new.0, &account]).await?;
+    let set = both(
+        "UPDATE accounts SET password_hash = $1, password_temporary = $2, link_hash = NULL
+        WHERE id = $3 AND deleted_at IS NULL RETURNING email",
+    );
+    let changed: Option<(Email,)> = tx.first(set, &[&new.0, &i16::from(is_temporary), &account]).await?;
     let Some((email,)) = changed else { return Ok(false) };
+    tx.record(&actor, Action::SetPassword, email.as_str()).await?;
+    end_sessions(tx, account).await?;
+    Ok(true)
+}
+
+async fn create_link<T: Transaction>(
+    tx: &T,
+    account: AccountId,
+    hash: KeyHash,
+    until: Timestamp,
+    checked: Option<PasswordDigest>,
+    actor: Actor,
+) -> Result<bool, T::Error> {
+    let create = both(
+        "UPDATE accounts SET link_hash = $1, link_until = $2 WHERE id = $3 AND deleted_at IS NULL
+            AND (CAST($4 AS text) IS NULL OR password_hash = $4 AND password_temporary = 1)
+        RETURNING email",
+    );
+    let checked = checked.map(|digest| digest.0);
+    let created: Option<(Email,)> = tx.first(create, &[&hash, &until, &account, &checked]).await?;
+    let Some((email,)) = created else { return Ok(false) };
+    tx.record(&actor, Action::CreateLink, email.as_str()).await?;
+    Ok(true)
+}
+
+async fn use_link<T: Transaction>(
+    tx: &T,
+    hash: KeyHash,
+    new: PasswordDigest,
+    now: Timestamp,
+    actor: Actor,
+) -> Result<bool, T::Error> {
+    let set = both(
+        "UPDATE accounts SET password_hash = $1, password_temporary = 0, link_hash = NULL
+        WHERE link_hash = $2 AND link_until > $3 AND deleted_at IS NULL RETURNING id, email",
+    );
+    let used: Option<(AccountId, Email)> = tx.first(set, &[&new.0, &hash, &now]).await?;
+    let Some((account, email)) = used else { return Ok(false) };
     tx.record(&actor, Action::SetPassword, email.as_str()).await?;
     end_sessions(tx, account).await?;
     Ok(true)

@@ -228,7 +228,7 @@ async fn write_whose_commit_is_in_doubt_says_so() {
     assert_eq!(query(&url, "SELECT count(*) FROM pets"), "1");
     let unknown = create(Arc::clone(&store), "Mimi".into()).await.unwrap_err().to_string();
     assert_eq!(unknown, "unavailable: PostgreSQL did not answer within 5s: the change may have been made");
-    let changed = store.set_password(ada, digest("new"), OPERATOR).await;
+    let changed = store.set_password(ada, digest("new"), false, OPERATOR).await;
     assert!(changed.unwrap_err().to_string().ends_with(" within 6s: the change may have been made"));
 }
 
