@@ -16,11 +16,13 @@ from .load import OHA
 OHA_VERSION = "1.16.0"
 
 
-def build(binary, *arguments):
+def build(binary, *arguments, **environment):
     """Builds a release and returns its path, as reported by cargo."""
     command = ["cargo", "build", "--release", "--locked", "--bin", binary, *arguments]
     command.append("--message-format=json-render-diagnostics")
-    output = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+    output = subprocess.run(
+        command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True, env=os.environ | environment
+    ).stdout
     made = (json.loads(line) for line in output.splitlines())
     return next(m["executable"] for m in made if m.get("executable") and m["target"]["name"] == binary)
 

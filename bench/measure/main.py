@@ -23,13 +23,14 @@ from . import (
     postgres,
     profile,
     report,
+    sqlite_libraries,
     training,
     variants,
 )
 from .operations import OPERATIONS
 
 # Each compares a crate with others, and writes the page of the crate.
-CRATES = (http_servers,)
+CRATES = (http_servers, sqlite_libraries)
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 DESCRIPTION = """\
 Measures CPU time, throughput and latency of petstore, compared with bare hyper sending the same bytes (the yardstick)
@@ -43,6 +44,7 @@ examples:
   scripts/bench --postgres                    measure petstore on PostgreSQL, and write it to docs/evidence/
   scripts/bench --profile                     count instructions and system calls, and write them to docs/evidence/
   scripts/bench --http-servers                compare bounded-http with other HTTP servers
+  scripts/bench --sqlite-libraries            compare sqlite-group-commit with other libraries
   scripts/bench --quick --only list20,get --only-servers petstore,yardstick
   scripts/bench --render                      render docs/evidence/performance.md from performance.json
 
