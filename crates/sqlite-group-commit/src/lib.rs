@@ -1,4 +1,10 @@
 #![doc = include_str!("../README.md")]
+//!
+//! # SQLite's compile options
+//!
+//! The guarantees hold with rusqlite's default flags; an SQLite with known corruption bugs does not compile. `.cargo/config.toml`
+//! of the repository sets `LIBSQLITE3_FLAGS` for speed only: `fdatasync`, no mutexes, no statistics, and no temporary files for
+//! savepoints.
 #![deny(missing_docs)]
 
 mod backup;

@@ -26,7 +26,7 @@ const _: () = assert!(rusqlite::ffi::SQLITE_VERSION_NUMBER >= 3_051_003);
 impl Database {
     /// Opens the database of a folder and migrates its schema. Creates it if [`Options::create`] is true. On a read-only disk,
     /// a database whose schema is current is opened for reads. Blocks the thread, for as long as other processes open the
-    /// database or the schema is migrated.
+    /// database or the schema is migrated. SQLite's temporary files are in the folder from now on, for the whole process.
     ///
     /// # Errors
     ///
