@@ -81,9 +81,9 @@ pub fn at_once<T>(steps: impl Future<Output = T>) -> T {
 }
 
 /// Declares methods of `Store` that are transactions: functions of the same names carry out the steps in either database.
-/// The atomicity is that on SQLite.
+/// The atomicity and the effect are those on SQLite.
 macro_rules! transactions {
-    ($atomicity:ident: $($(#[$documentation:meta])*
+    ($atomicity:ident, $effect:ident: $($(#[$documentation:meta])*
         async fn $name:ident($($argument:ident: $type:ty),*) -> Result<$result:ty>;)+) => {
         impl Store {
             $(
@@ -95,7 +95,7 @@ macro_rules! transactions {
                             let steps = move |conn: &crate::store::sqlite::WriteConnection<'_>| {
                                 crate::store::transaction::at_once($name(&**conn, $($argument),*))
                             };
-                            db.submit(Atomicity::$atomicity, Effect::Any, steps).await
+                            db.submit(Atomicity::$atomicity, Effect::$effect, steps).await
                         }
                         Self::Postgres(db) => {
                             let steps = async move |client: &tokio_postgres::Client| $name(client, $($argument),*).await;

@@ -145,7 +145,7 @@ impl Store {
     }
 }
 
-transactions! { Savepoint:
+transactions! { Savepoint, Unlisted:
     /// Creates an account. `None` if its address is taken.
     async fn create_account(new: NewAccount, actor: Actor) -> Result<Option<AccountId>>;
 
@@ -166,7 +166,7 @@ transactions! { Savepoint:
     async fn set_email(account: AccountId, new: Email, actor: Actor) -> Result<bool>;
 }
 
-transactions! { Batch:
+transactions! { Batch, Unlisted:
     /// Sets a new password, ends every session of the account and starts `session`. Changes nothing and returns `false` if
     /// the account's digest is no longer `checked`.
     async fn change_password(session: NewSession, checked: PasswordDigest, new: PasswordDigest, actor: Actor)
@@ -179,7 +179,9 @@ transactions! { Batch:
     /// Uses a link up: sets a password, and ends every session of the account. Returns `false` if the link has expired or was
     /// used.
     async fn use_link(hash: KeyHash, new: PasswordDigest, now: Timestamp, actor: Actor) -> Result<bool>;
+}
 
+transactions! { Batch, Any:
     /// Erases an account's address and password, ends its sessions, revokes its keys and cancels its open orders. Its
     /// messages stay, because they were accepted for delivery.
     ///

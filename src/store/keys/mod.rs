@@ -144,7 +144,7 @@ impl Store {
     }
 }
 
-transactions! { Savepoint:
+transactions! { Savepoint, Unlisted:
     /// As [`Self::create_key`]. `None` if the account was deleted.
     async fn create_key_of_account(key: NewKey, actor: Actor) -> Result<Option<KeyId>>;
 

@@ -84,7 +84,7 @@ impl FromRow for MessageRecord {
     }
 }
 
-transactions! { Savepoint:
+transactions! { Savepoint, Unlisted:
     /// Tells the relay to try waiting messages now, or all if `ids` is empty. Returns false, and changes nothing, if one of
     /// them is not waiting.
     async fn retry_messages(ids: Vec<MessageId>) -> Result<bool>;
