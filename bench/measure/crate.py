@@ -21,10 +21,10 @@ def write(name, found, table, plot):
     folder = ROOT / "crates" / name
     (folder / "comparison.json").write_text(json.dumps(found, indent=1) + "\n")
     (folder / "comparison.svg").write_text(plot)
-    busy = " beside other work, to be repeated on an idle machine" if found.get("load", 0) > BUSY else ""
+    busy = " on a busy machine, to be repeated" if found.get("load", 0) > BUSY else ""
     caption = f"Measured on {found['date']}{busy}:\n"
     head, *rows = (f"| {' | '.join(row)} |".replace("|  |", "| |") for row in table)
-    text = "\n".join([caption, head, "| --- |" + " --- |" * (len(table[0]) - 1), *rows, ""])
+    text = "\n".join([caption, head, "|---" * len(table[0]) + "|", *rows, ""])
     page = folder / "README.md"
     before, _, rest = page.read_text().partition(BEGIN)
     page.write_text(before + BEGIN + text + END + rest.partition(END)[2])

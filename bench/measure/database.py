@@ -73,16 +73,40 @@ class Database(NamedTuple):
 @contextlib.contextmanager
 def running(folder):
     """Runs a new server with an empty database `petstore` that accepts local connections without a password."""
-    programs, user, data = installed(), User.current_or_postgres(), folder / "postgresql"
+    with started(folder, "postgresql", "initdb", "-U", "petstore", "-A", "trust", "-E", "UTF8", "--locale=C") as database:
+        yield database
+        if database.process.poll() is not None:
+            raise Failed(f"PostgreSQL ended unexpectedly:\n{(folder / 'postgresql.log').read_text()[-2000:]}")
+
+
+@contextlib.contextmanager
+def pair(folder):
+    """Runs a server with an empty database `petstore`, and a synchronous standby of it. Either may be killed."""
+    copy = ["pg_basebackup", "--write-recovery-conf", "--checkpoint=fast", "--no-sync", "-d"]
+    with (
+        started(folder, "primary", "initdb", "-U", "petstore", "-A", "trust", "-E", "UTF8", "--locale=C") as primary,
+        started(folder, "standby", *copy, primary.url()) as standby,
+    ):
+        # After the copy, so that the standby commits alone once it is promoted.
+        primary.sql("ALTER SYSTEM SET synchronous_standby_names = '*'; SELECT pg_reload_conf()")
+        if not becomes(lambda: primary.sql("SELECT sync_state FROM pg_stat_replication") == [["sync"]], 60):
+            raise Failed("the standby does not become synchronous")
+        yield primary, standby
+
+
+@contextlib.contextmanager
+def started(folder, name, program, *arguments):
+    """Runs a server on data that `program` creates, with a database `petstore`."""
+    programs, user, data = installed(), User.current_or_postgres(), folder / name
     # PostgreSQL refuses to run as root. Its user needs access to the data.
     folder.chmod(0o711)
-    data.mkdir()
+    data.mkdir(mode=0o700)
     os.chown(data, user.uid, user.gid)
-    command = [programs / "initdb", "-D", data, "-U", "petstore", "-A", "trust", "-E", "UTF8", "--locale=C"]
+    command = [programs / program, "-D", data, *arguments]
     done = subprocess.run(command, text=True, capture_output=True, env=ENVIRONMENT, cwd="/", **user.popen())
     if done.returncode != 0:
-        raise Failed(f"initdb, as {user.name}, failed (--dir must be accessible to this user):\n{done.stderr}")
-    port, log = free_ports(1)[0], folder / "postgresql.log"
+        raise Failed(f"{program}, as {user.name}, failed (--dir must be accessible to this user):\n{done.stderr}")
+    port, log = free_ports(1)[0], folder / f"{name}.log"
     with log.open("w") as out:
         process = subprocess.Popen(
             [programs / "postgres", "-D", data, "-p", str(port), "-c", "listen_addresses=127.0.0.1",
@@ -96,8 +120,6 @@ def running(folder):
         if not becomes(lambda: process.poll() is not None or made(database), 60) or process.poll() is not None:
             raise Failed(f"PostgreSQL does not respond:\n{log.read_text()[-2000:]}")
         yield database
-        if process.poll() is not None:
-            raise Failed(f"PostgreSQL ended unexpectedly:\n{log.read_text()[-2000:]}")
     finally:
         # First a fast shutdown, then an immediate one.
         for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGKILL):
@@ -108,9 +130,10 @@ def running(folder):
 
 
 def made(database):
-    """Returns whether the server responds, and creates the database if it does."""
+    """Returns whether the server responds, and creates the database if it has none."""
     try:
-        database.sql("CREATE DATABASE petstore", database="postgres")
+        if database.sql("SELECT 1 FROM pg_database WHERE datname = 'petstore'", database="postgres") == []:
+            database.sql("CREATE DATABASE petstore", database="postgres")
     except Failed:
         return False
     return True

@@ -21,6 +21,7 @@ from . import (
     http_servers,
     install,
     postgres,
+    postgres_clients,
     profile,
     report,
     sqlite_libraries,
@@ -30,7 +31,7 @@ from . import (
 from .operations import OPERATIONS
 
 # Each compares a crate with others, and writes the page of the crate.
-CRATES = (http_servers, sqlite_libraries)
+CRATES = (http_servers, sqlite_libraries, postgres_clients)
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 DESCRIPTION = """\
 Measures CPU time, throughput and latency of petstore, compared with bare hyper sending the same bytes (the yardstick)
@@ -45,6 +46,7 @@ examples:
   scripts/bench --profile                     count instructions and system calls, and write them to docs/evidence/
   scripts/bench --http-servers                compare bounded-http with other HTTP servers
   scripts/bench --sqlite-libraries            compare sqlite-group-commit with other libraries
+  scripts/bench --postgres-clients            compare postgres-group-commit with other clients of PostgreSQL
   scripts/bench --quick --only list20,get --only-servers petstore,yardstick
   scripts/bench --render                      render docs/evidence/performance.md from performance.json
 
