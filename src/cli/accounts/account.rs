@@ -30,7 +30,7 @@ pub enum Account {
     ///
     /// Its password and its keys work again, within a second.
     Resume(OneAccount),
-    ResetLink(ResetLink),
+    ResetLink(Box<ResetLink>),
     SetEmail(SetEmail),
     /// Print what the store knows of an account, as JSON
     ///
