@@ -10,6 +10,7 @@ use futures_util::FutureExt;
 
 use super::Console;
 use super::error::PageError;
+use super::form::submission;
 use super::layout::error_page;
 use super::pages::docs;
 use super::session::current_user::CurrentUser;
@@ -27,6 +28,11 @@ pub async fn frame(State(console): State<Arc<Console>>, mut request: Request, ne
         && let Some(elsewhere) = docs::at_own_address(&console.api.addresses, request.uri(), request.headers())
     {
         return elsewhere;
+    }
+    if !request.method().is_safe()
+        && let Err(error) = submission::read(&mut request).await
+    {
+        return error_page(&user, error);
     }
     if let Err(error) = user.find_session().await {
         return error_page(&user, error.into());

@@ -265,8 +265,9 @@ fn config_check_reports_what_serve_would_and_changes_nothing() {
     }
     let twice =
         "config check --insecure --listen [::]:9 --messages-listen [::ffff:127.0.0.1]:9 --ops-listen 127.0.0.1:0";
-    let why = "warning: cannot listen on [::ffff:127.0.0.1]:9 (--messages-listen): Address already in use";
-    assert!(folder.run(twice).shown().contains(why), "{}", folder.run(twice).shown());
+    let why = "\nerror: cannot listen on [::ffff:127.0.0.1]:9 (--messages-listen): Address already in use";
+    let refused = folder.run(twice).shown();
+    assert!(refused.starts_with("exit 1\n") && refused.contains(why), "{refused}");
 
     folder.succeed("account create ada@example.com --deployment staging");
     assert_eq!(check(""), format!("{valid}the database is a staging one\n"));

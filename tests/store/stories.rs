@@ -313,6 +313,8 @@ fn suspended_account_has_no_session_and_its_keys_count_as_revoked() {
         assert!(is_revoked().await);
         assert_eq!(store.find_session(&before.hash).await.unwrap(), None);
         assert!(!store.create_session(session(ada, NOW), password.clone()).await.unwrap());
+        let changed = store.change_password(session(ada, NOW), password.clone(), password.clone(), OPERATOR);
+        assert!(!changed.await.unwrap());
         assert_eq!(suspended_at().await, Some(NOW));
         let later = Actor::command_line(NOW.plus(Duration::from_secs(9)));
         assert!(store.set_suspended(ada, true, later).await.unwrap());

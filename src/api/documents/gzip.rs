@@ -25,7 +25,7 @@ pub fn decompress(compressed: &[u8]) -> io::Result<Vec<u8>> {
 /// unable to decompress.
 pub fn accepts_gzip(request: &HeaderMap) -> bool {
     let lines = request.get_all(ACCEPT_ENCODING).iter().filter_map(|line| line.to_str().ok());
-    lines.flat_map(|line| line.split(',')).any(|item| {
+    lines.flat_map(|line| line.split(',')).take(64).any(|item| {
         let (coding, weight) = item.split_once(';').unwrap_or((item, ""));
         let weight = weight.split_once('=').and_then(|(_, weight)| weight.trim().parse().ok());
         coding.trim().eq_ignore_ascii_case("gzip") && weight.unwrap_or(1.0) > 0.0

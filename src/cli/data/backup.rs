@@ -1,7 +1,7 @@
 //! `petstore backup` and `petstore restore`
 
 use std::fs::File;
-use std::io::{self, IsTerminal, Read};
+use std::io::{self, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -76,6 +76,7 @@ impl Backup {
                     return Err(Failure("interrupted: the backup is not complete".into()));
                 }
             }
+            out.flush()?;
         }
         tell(Level::INFO, &format!("backed up {} to {}", HumanBytes(made.bytes), self.file.display()));
         Ok(())

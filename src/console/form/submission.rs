@@ -1,6 +1,7 @@
 //! Form submissions.
 
 use std::error::Error;
+use std::mem;
 
 use axum::extract::{FromRequest, Request};
 use axum::http::header::CONTENT_TYPE;
@@ -8,6 +9,7 @@ use axum::http::{StatusCode, Uri};
 use bounded_http::BodyTimeout;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 
+use crate::api::Cause;
 use crate::api::input::query_and_body::integer;
 use crate::console::error::PageError;
 use crate::domain::account::NewPassword;
@@ -76,23 +78,29 @@ impl Form {
     }
 }
 
+/// Reads the body of a request, and leaves it there. The page then knows who has sent it, and not who began to send it.
+pub async fn read(request: &mut Request) -> Result<(), PageError> {
+    match Limited::new(mem::take(request.body_mut()), SIZE).collect().await {
+        Ok(body) => *request.body_mut() = body.to_bytes().into(),
+        Err(error) if error.is::<LengthLimitError>() => return Err(PageError::too_large()),
+        Err(error) if error.source().is_some_and(<dyn Error>::is::<BodyTimeout>) => return Err(PageError::timeout()),
+        // Its chunks are malformed, or the connection broke.
+        Err(_) => return Err(PageError::bad_request("The form could not be read completely.")),
+    }
+    Ok(())
+}
+
 impl<S: Sync> FromRequest<S> for Form {
     type Rejection = PageError;
 
-    async fn from_request(request: Request, _: &S) -> Result<Self, PageError> {
-        let (parts, body) = request.into_parts();
-        let media_type = parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    async fn from_request(mut request: Request, _: &S) -> Result<Self, PageError> {
+        let media_type = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let essence = media_type.split(';').next().unwrap_or_default().trim();
         if !essence.eq_ignore_ascii_case("application/x-www-form-urlencoded") {
             return Err(PageError::unsupported_media_type());
         }
-        match Limited::new(body, SIZE).collect().await {
-            Ok(body) => Ok(Self::parse(&body.to_bytes())),
-            Err(error) if error.is::<LengthLimitError>() => Err(PageError::too_large()),
-            Err(error) if error.source().is_some_and(<dyn Error>::is::<BodyTimeout>) => Err(PageError::timeout()),
-            // Its chunks are malformed, or the connection broke.
-            Err(_) => Err(PageError::bad_request("The form could not be read completely.")),
-        }
+        let body = mem::take(request.body_mut()).collect().await;
+        Ok(Self::parse(&body.map_err(|error| PageError::internal(Cause(error.to_string())))?.to_bytes()))
     }
 }
 

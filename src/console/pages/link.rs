@@ -50,6 +50,9 @@ pub async fn make(who: SignedIn, fields: Form) -> Result<Response, PageError> {
     let unknown = || PageError::not_found("There is no account with this address.");
     let email = Email::parse(fields.get("email").trim()).map_err(|_| unknown())?;
     let account = who.api().store.find_account(&email).await?.ok_or_else(unknown)?;
+    if account.role == Role::Staff {
+        return Err(PageError::forbidden("A link for staff is made on the command line: petstore account reset-link."));
+    }
     let path = create(&who, account.id, None, who.actor()).await?.ok_or_else(unknown)?;
     let link = format!("{}/{path}", who.addresses.base_url.root());
     let site = Site::new(&who, "A link for a new password", "audit");
@@ -80,7 +83,7 @@ async fn find(user: &CurrentUser, token: &str) -> Result<(Account, KeyHash), Pag
 }
 
 fn ended() -> PageError {
-    PageError::not_found("This link has expired or was used. Ask for another one.")
+    PageError::not_found("This link is no longer valid. Ask for another one.")
 }
 
 fn choice(user: &CurrentUser, account: &Account, new: Field) -> Response {

@@ -229,7 +229,8 @@ impl View {
     async fn show(self, who: &SignedIn) -> Result<Response, PageError> {
         let (store, role) = (&who.api().store, who.session.role);
         let status = pagination::filter(&self.parameters, "status", OrderStatus::parse)?;
-        let animal = pagination::filter(&self.parameters, "animal", parse_integer)?;
+        // Reads all orders.
+        let animal = pagination::filter(&self.parameters, "animal", parse_integer)?.filter(|_| role == Role::Staff);
         let place = Place::of_numbered(&self.parameters)?;
         let customer = match pagination::filter(&self.parameters, "customer", Email::parse)? {
             _ if role == Role::Customer => Some(who.session.account),

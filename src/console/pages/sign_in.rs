@@ -48,24 +48,22 @@ pub async fn submit(user: CurrentUser, fields: Form) -> Result<Response, PageErr
     let Some((account, checked)) = check_password(&user, &place, &address, fields.secret("password")).await? else {
         return Ok(refused(&user, email, page));
     };
-    let signed_in = begin_session(&user, account, checked.clone(), page).await?;
-    if signed_in.is_none()
-        && let Some(path) = link::create(&user, account, Some(checked), user.actor_of(&address)).await?
-    {
-        return Ok(user.redirect(&path));
+    if let Some(signed_in) = begin_session(&user, account, checked.clone(), page).await? {
+        return Ok(signed_in);
     }
-    if signed_in.is_none() && user.api().store.find_account(&address).await?.is_some_and(|it| it.suspended_at.is_some())
-    {
+    // The audit has the address as it is stored.
+    let Some(found) = user.api().store.find_account(&address).await? else { return Ok(refused(&user, email, page)) };
+    if found.suspended_at.is_some() {
         email.error = Some("This account is suspended. Ask the operator of this service.".to_owned());
         return Ok(form(&user, email, Field::default(), page));
     }
     // `None` if the password was changed while this one was being checked.
-    Ok(signed_in.unwrap_or_else(|| refused(&user, email, page)))
+    let link = link::create(&user, account, Some(checked), user.actor_of(&found.email)).await?;
+    Ok(link.map_or_else(|| refused(&user, email, page), |path| user.redirect(&path)))
 }
 
 /// Begins a session with a new token, ends the user's previous one, and redirects to `page`. `None` if `checked` is no
-/// longer the digest of the account's password, or the account is suspended or has a temporary
-/// password.
+/// longer the digest of the account's password, or the account is suspended or has a temporary password.
 pub async fn begin_session(
     user: &CurrentUser,
     account: AccountId,

@@ -3,7 +3,7 @@
 //! Passwords are checked outside of transactions, because hashing is slow. A statement therefore compares the digest that was
 //! checked, and does nothing if the password has changed since.
 
-use super::statement::{Sql, both};
+use super::statement::{Parameters, Sql, both};
 use super::transaction::Transaction;
 use super::{Result, Store, audit, keys, orders};
 use crate::domain::account::PasswordDigest;
@@ -36,7 +36,7 @@ const FIND_DELETED: Sql = among!("SELECT id FROM accounts WHERE deleted_at IS NO
 
 const FIND_SESSION: Sql = both(
     "SELECT s.token_hash, a.id, a.email, a.role, a.created_at, s.created_at, s.last_used_at
-    FROM sessions s JOIN accounts a ON a.id = s.account_id WHERE s.token_hash = $1",
+    FROM sessions s JOIN accounts a ON a.id = s.account_id WHERE s.token_hash = $1 AND a.suspended_at IS NULL",
 );
 
 /// Locks the account's row, also against new rows that refer to it.
@@ -67,7 +67,8 @@ const TOUCH_SESSION: Sql = both("UPDATE sessions SET last_used_at = $1 WHERE tok
 
 const DELETE_SESSION: Sql = both("DELETE FROM sessions WHERE token_hash = $1");
 
-const FIND_LINK: Sql = both(select!("WHERE link_hash = $1 AND link_until > $2 AND deleted_at IS NULL"));
+const FIND_LINK: Sql =
+    both(select!("WHERE link_hash = $1 AND link_until > $2 AND deleted_at IS NULL AND suspended_at IS NULL"));
 
 /// Statements that each connection of PostgreSQL for reads or single writes prepares.
 pub const STATEMENTS: &[Sql] = &[
@@ -121,11 +122,14 @@ impl Store {
     /// `checked`, or the account is suspended or has a temporary password.
     pub async fn create_session(&self, session: NewSession, checked: PasswordDigest) -> Result<bool> {
         let NewSession { hash, account, now } = session;
-        self.write::<()>(DELETE_ENDED, &[&now.minus(ABSOLUTE), &now.minus(IDLE), &now.plus(SKEW)]).await?;
-        Ok(!self.write::<()>(BEGIN_SESSION, &[&hash, &now, &account, &checked.0]).await?.is_empty())
+        let ended: Parameters<'_> = &[&now.minus(ABSOLUTE), &now.minus(IDLE), &now.plus(SKEW)];
+        let begin: Parameters<'_> = &[&hash, &now, &account, &checked.0];
+        let (_, begun) =
+            tokio::try_join!(self.write::<()>(DELETE_ENDED, ended), self.write::<()>(BEGIN_SESSION, begin))?;
+        Ok(!begun.is_empty())
     }
 
-    /// Returns the session with this hash, even if it has expired.
+    /// Returns the session with this hash, even if it has expired. `None` if its account is suspended.
     pub async fn find_session(&self, hash: &SessionHash) -> Result<Option<Session>> {
         self.first(FIND_SESSION, &[hash]).await
     }
@@ -261,7 +265,8 @@ async fn change_password<T: Transaction>(
 ) -> Result<bool, T::Error> {
     let NewSession { hash, account, now } = session;
     let change = both(
-        "UPDATE accounts SET password_hash = $1, link_hash = NULL WHERE id = $2 AND password_hash = $3 RETURNING email",
+        "UPDATE accounts SET password_hash = $1, link_hash = NULL
+        WHERE id = $2 AND password_hash = $3 AND suspended_at IS NULL AND password_temporary = 0 RETURNING email",
     );
     let changed: Option<(Email,)> = tx.first(change, &[&new.0, &account, &checked.0]).await?;
     let Some((email,)) = changed else { return Ok(false) };
@@ -319,7 +324,7 @@ async fn use_link<T: Transaction>(
 ) -> Result<bool, T::Error> {
     let set = both(
         "UPDATE accounts SET password_hash = $1, password_temporary = 0, link_hash = NULL
-        WHERE link_hash = $2 AND link_until > $3 AND deleted_at IS NULL RETURNING id, email",
+        WHERE link_hash = $2 AND link_until > $3 AND deleted_at IS NULL AND suspended_at IS NULL RETURNING id, email",
     );
     let used: Option<(AccountId, Email)> = tx.first(set, &[&new.0, &hash, &now]).await?;
     let Some((account, email)) = used else { return Ok(false) };
@@ -360,14 +365,11 @@ async fn erase_account<T: Transaction>(
         return Ok(Some(false));
     }
     end(tx, account, &email, "erased", &actor).await?;
+    // Waits for those who discard messages, whose rows of the audit have the address.
+    tx.execute(both("DELETE FROM messages WHERE account_id = $1"), &[&account]).await?;
+    tx.execute(both("DELETE FROM idempotency_records WHERE account_id = $1"), &[&account]).await?;
     audit::erase(tx, account, &email).await?;
-    for delete in [
-        both("DELETE FROM messages WHERE account_id = $1"),
-        both("DELETE FROM api_keys WHERE account_id = $1"),
-        both("DELETE FROM idempotency_records WHERE account_id = $1"),
-    ] {
-        tx.execute(delete, &[&account]).await?;
-    }
+    tx.execute(both("DELETE FROM api_keys WHERE account_id = $1"), &[&account]).await?;
     tx.record(&actor, Action::EraseAccount, &account.pseudonym()).await?;
     keys::note_change(tx).await?;
     Ok(Some(true))

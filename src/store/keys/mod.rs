@@ -132,7 +132,8 @@ impl Store {
 
     /// Returns a number that increases whenever any process creates or changes a key.
     pub async fn keys_version(&self) -> Result<i64> {
-        Ok(self.first(VERSION, &[]).await?.map_or(0, |(version,)| version))
+        let version = self.first(VERSION, &[]).await?.map(|(version,)| version);
+        version.ok_or_else(|| StoreError::Failed("the version of the keys is missing".to_owned()))
     }
 
     /// Waits until the database notifies this process of a new or changed key. SQLite does not notify other processes.

@@ -65,9 +65,13 @@ fn copied(
     Ok(Copied { deployment: schema.found().0, bytes })
 }
 
-/// Deletes all sessions. Otherwise sessions that were ended since the backup, perhaps because they were stolen, would be
-/// valid again.
+/// Deletes all sessions and links. Otherwise those that were ended since the backup, perhaps because they were stolen, would
+/// be valid again.
 fn end_sessions(restored: &Connection) -> Result<()> {
     restored.execute("DELETE FROM sessions", [])?;
+    // Backups of earlier versions have no links.
+    if restored.column_exists(None, "accounts", "link_hash")? {
+        restored.execute("UPDATE accounts SET link_hash = NULL", [])?;
+    }
     Ok(())
 }

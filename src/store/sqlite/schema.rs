@@ -63,7 +63,9 @@ impl Schema for PetstoreSchema {
 
     fn verify(&self, conn: &Connection) -> Result<()> {
         migrations::verify(conn)?;
-        rows::first(conn, keys::VERSION.sqlite, [], rows::read::<(i64,)>)?;
+        if rows::first(conn, keys::VERSION.sqlite, [], rows::read::<(i64,)>)?.is_none() {
+            return Err(StoreError::Failed("the version of the keys is missing".to_owned()).into());
+        }
         Ok(self.find(conn)?)
     }
 
