@@ -5,7 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use tokio::time::timeout;
-use tokio_postgres::error::SqlState;
+use tokio_postgres::error::{Severity, SqlState};
 
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -37,12 +37,9 @@ pub struct InvalidUrl(pub(super) String);
 
 impl Error {
     /// Converts the error of a statement that ends with `COMMIT`, or of one outside of a transaction: [`Error::Unknown`] if
-    /// the connection was lost, or the error is not the server's.
+    /// the connection was lost, the server ended the session or does not know the outcome, or the error is not the server's.
     pub fn of_commit(error: tokio_postgres::Error) -> Self {
-        match error.code().is_some() && (!ends_connection(&error) || is_rejection(&error)) {
-            true => error.into(),
-            false => Self::Unknown(describe(&error)),
-        }
+        if is_unknown(&error) { Self::Unknown(describe(&error)) } else { error.into() }
     }
 }
 
@@ -66,6 +63,16 @@ pub fn ends_connection(error: &tokio_postgres::Error) -> bool {
     };
     let class = state.code().get(..2);
     class == Some("08") || class == Some("57") && *state != SqlState::QUERY_CANCELED || is_rejection(error)
+}
+
+/// Returns whether a commit with this error may have been carried out.
+fn is_unknown(error: &tokio_postgres::Error) -> bool {
+    error.as_db_error().is_none_or(|cause| {
+        // The SQLSTATE is that of the cause, such as a full disk, even if the server ended after the commit was on it.
+        let ended = matches!(cause.parsed_severity(), Some(Severity::Fatal | Severity::Panic));
+        let is_unknown = ended || ends_connection(error) || *cause.code() == SqlState::T_R_STATEMENT_COMPLETION_UNKNOWN;
+        is_unknown && !is_rejection(error)
+    })
 }
 
 /// Returns whether the server has not carried out the transaction: it accepts no writes, or this process was silent.
@@ -115,4 +122,41 @@ pub const CLOSED: &str = "the connections to PostgreSQL are closed";
 
 pub fn late(limit: Duration) -> String {
     format!("PostgreSQL did not answer within {limit:?}")
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
+    use tokio_postgres::{Config, NoTls};
+
+    use super::*;
+
+    /// Returns the error of a statement that a server answers with this severity and SQLSTATE.
+    async fn failed(severity: &str, state: &str) -> tokio_postgres::Error {
+        let (stream, mut server) = duplex(1_024);
+        let fields = format!("S{severity}\0V{severity}\0C{state}\0Ma cause\0\0");
+        let length = u32::try_from(fields.len() + 4).unwrap().to_be_bytes();
+        let answer = [b"E", &length[..], fields.as_bytes()].concat();
+        tokio::spawn(async move {
+            for answer in [b"R\0\0\0\x08\0\0\0\0Z\0\0\0\x05I", &answer[..]] {
+                assert!(server.read(&mut [0; 1_024]).await.unwrap() > 0);
+                server.write_all(answer).await.unwrap();
+            }
+        });
+        let (client, connection) = Config::new().user("ada").connect_raw(stream, NoTls).await.unwrap();
+        tokio::spawn(connection);
+        client.batch_execute("COMMIT").await.unwrap_err()
+    }
+
+    #[tokio::test]
+    async fn commit_is_unknown_if_the_server_ends_the_session() {
+        for (severity, state) in [("FATAL", "53100"), ("PANIC", "58030"), ("FATAL", "57P01"), ("ERROR", "40003")] {
+            let error = Error::of_commit(failed(severity, state).await);
+            assert!(matches!(error, Error::Unknown(_)), "{severity} {state}: {error:?}");
+        }
+        for (severity, state) in [("ERROR", "53100"), ("FATAL", "25P03"), ("ERROR", "25006"), ("ERROR", "40001")] {
+            let error = Error::of_commit(failed(severity, state).await);
+            assert!(matches!(error, Error::Unavailable(_)), "{severity} {state}: {error:?}");
+        }
+    }
 }
