@@ -6,10 +6,12 @@ mod guest_book;
 mod guests;
 
 use std::collections::BTreeSet;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use guests::{FIND, Guest, INSERT, connect, options};
 use parking_lot::Mutex;
@@ -152,6 +154,7 @@ enum Defect {
     NoOutcome,
     WrongType,
     Panic,
+    PanicOfBytes,
 }
 
 impl Write for Defect {
@@ -162,6 +165,7 @@ impl Write for Defect {
     }
 
     fn bytes(&self) -> usize {
+        assert!(!matches!(self, Self::PanicOfBytes), "a defect");
         3
     }
 
@@ -173,7 +177,7 @@ impl Write for Defect {
         match defects[0] {
             Self::NoOutcome => Ok(Vec::new()),
             Self::WrongType => rows[0].try_get("name").map(|id| vec![id]),
-            Self::Panic => panic!("a defect"),
+            Self::Panic | Self::PanicOfBytes => panic!("a defect"),
         }
     }
 }
@@ -183,6 +187,7 @@ async fn write_without_an_outcome_is_unknown_and_stops_no_other() {
     let url = postgres::database();
     let cluster = connect(&options(&url)).await;
     let writes = cluster.write_queue("defects", Arc::new(())).await.unwrap();
+    assert!(AssertUnwindSafe(writes.submit(Defect::PanicOfBytes)).catch_unwind().await.is_err());
     for defect in [Defect::NoOutcome, Defect::Panic, Defect::WrongType] {
         let failed = writes.submit(defect).await;
         assert!(matches!(failed, Err(Error::Unknown(_))), "{failed:?}");

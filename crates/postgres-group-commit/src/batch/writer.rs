@@ -42,6 +42,7 @@ enum Command<W: Write> {
 
 struct Job<W: Write> {
     write: W,
+    bytes: usize,
     /// A write that has not begun by then is dropped, because its caller has given up.
     deadline: Instant,
     reply: Reply<W>,
@@ -77,6 +78,10 @@ impl<W: Write> WriteQueue<W> {
     /// Fails with [`Error::Unavailable`] if the queue is full or closed, or no server accepts writes, and with
     /// [`Error::Failed`] if PostgreSQL rejected the write or another one of its batch; the write was not applied. Fails with
     /// [`Error::Unknown`] if it may have been.
+    ///
+    /// # Panics
+    ///
+    /// Panics if [`Write::bytes`] does.
     pub async fn submit(&self, write: W) -> Result<W::Output> {
         self.submit_timed(write, |_, _| {}).await
     }
@@ -87,11 +92,17 @@ impl<W: Write> WriteQueue<W> {
     /// # Errors
     ///
     /// As [`WriteQueue::submit`].
+    ///
+    /// # Panics
+    ///
+    /// As [`WriteQueue::submit`].
     pub async fn submit_timed(&self, write: W, timed: impl FnOnce(Instant, Instant)) -> Result<W::Output> {
         let queued = Instant::now();
         let deadline = queued + self.timeout;
         let (reply, completed) = oneshot::channel();
-        self.commands.try_send(Command::Write(Job { write, deadline, reply })).map_err(|rejected| {
+        // Here, because a panic would end the queue's task.
+        let bytes = write.bytes();
+        self.commands.try_send(Command::Write(Job { write, bytes, deadline, reply })).map_err(|rejected| {
             Error::Unavailable(match rejected {
                 mpsc::error::TrySendError::Full(_) => {
                     self.observer.refused();
@@ -199,7 +210,7 @@ impl<W: Write> Writer<W> {
         loop {
             match next? {
                 Command::Write(job) if job.deadline > Instant::now() => {
-                    bytes += job.write.bytes();
+                    bytes += job.bytes;
                     self.writes.push(job.write);
                     self.replies.push(job.reply);
                 }
