@@ -21,14 +21,16 @@ pub enum Error {
     #[error("a sync failed: {0}")]
     SyncFailed(String),
     /// The operation cannot succeed: a wrong statement, a database that is corrupt or of another schema. A write was not
-    /// applied.
+    /// applied. A job that ends the transaction fails all of its batch, of which a retry helps the others.
     #[error("{0}")]
     Failed(String),
     /// A constraint refused the write, which was not applied. The number is SQLite's extended result code, such as
-    /// [`SQLITE_CONSTRAINT_UNIQUE`](rusqlite::ffi::SQLITE_CONSTRAINT_UNIQUE).
+    /// [`SQLITE_CONSTRAINT_UNIQUE`](rusqlite::ffi::SQLITE_CONSTRAINT_UNIQUE). A deferred constraint, which is checked at the
+    /// commit, fails all of the batch, of which a retry helps the others.
     #[error("{0}")]
     Constraint(String, i32),
-    /// The job refused its input. Only jobs and schemas make this error.
+    /// The job refused its input. Only jobs and schemas make this error. With
+    /// [`Atomicity::Batch`](crate::Atomicity::Batch), all of the batch gets it.
     #[error("{0}")]
     Refused(String),
     /// There is no database in this folder, and none may be created ([`Options::create`](crate::Options::create)).
@@ -65,10 +67,9 @@ impl Error {
     /// Converts the error of a write that may have been applied all the same.
     pub(crate) fn unknown(self) -> Self {
         match self {
-            Self::Unavailable(why) | Self::Failed(why) | Self::Constraint(why, _) | Self::Refused(why) => {
-                Self::Unknown(why)
-            }
-            error => error,
+            Self::Unknown(_) | Self::SyncFailed(_) => self,
+            Self::Unavailable(why) => Self::Unknown(why),
+            error => Self::Unknown(error.to_string()),
         }
     }
 }

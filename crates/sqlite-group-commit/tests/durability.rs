@@ -176,12 +176,44 @@ async fn error_tells_if_the_write_was_applied() {
         let write = move |conn: &sqlite_group_commit::WriteConnection<'_>| {
             conn.execute(ADD, [number])?;
             conn.execute_batch(after)?;
-            if after.is_empty() { Err(Error::Refused("refused".into())) } else { Ok(()) }
+            if after.is_empty() { Err(Error::Exists("refused".into())) } else { Ok(()) }
         };
         let error = db.submit(atomicity, Effect::Any, write).await.unwrap_err();
         assert!(error.to_string().contains(text), "{number}: {error:?}");
         assert_eq!((numbers(&db).contains(&number), error.is_not_applied()), (is_applied, !is_applied), "{error:?}");
     }
+}
+
+/// A row whose insertion fails after its statement.
+struct Late(i64);
+
+impl NewRow for Late {
+    const INSERT: Insert = Number::INSERT;
+    const EFFECT: Effect = Number::EFFECT;
+    type Added = i64;
+
+    fn bind(&self, statement: &mut Statement<'_>, first: usize) -> rusqlite::Result<()> {
+        Number(self.0).bind(statement, first)
+    }
+
+    fn added(self, rowid: i64) -> i64 {
+        rowid
+    }
+
+    fn insert(self, conn: &sqlite_group_commit::WriteConnection<'_>) -> Result<i64> {
+        conn.execute(ADD, [self.0])?;
+        Err(Error::Refused("refused".into()))
+    }
+}
+
+#[tokio::test]
+async fn error_after_a_row_was_added_is_unknown() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = open(folder.path());
+    let error = db.add_row(Late(1)).await.unwrap_err();
+    assert_eq!((numbers(&db), error.is_not_applied()), ([1].into(), false), "{error:?}");
+    let error = db.add_row(Late(1)).await.unwrap_err();
+    assert!(matches!(error, Error::Constraint(..)), "{error:?}");
 }
 
 #[test]

@@ -11,8 +11,9 @@ use crate::{Error, Result};
 /// Scope of the rollback if a write fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Atomicity {
-    /// The write is a single statement, which SQLite undoes. A job that fails after its statement has succeeded gets
-    /// [`Error::Unknown`].
+    /// The write is a single `INSERT`, `UPDATE` or `DELETE`, which SQLite undoes. A job that fails after its statement has
+    /// succeeded gets [`Error::Unknown`]. That is not noticed after other statements, such as `CREATE TABLE`: use
+    /// [`Atomicity::Savepoint`] for them.
     Statement,
     /// The write has several statements, and a savepoint, which keeps a copy of every page it changes.
     Savepoint,
@@ -148,11 +149,7 @@ impl<T: Send, F: FnOnce(&WriteConnection<'_>) -> Result<T> + Send> Write for Clo
 
     fn run(self, conn: &WriteConnection<'_>) -> Result<Result<T>> {
         match self.atomicity {
-            Atomicity::Statement => {
-                let before = conn.total_changes();
-                let result = (self.write)(conn);
-                Ok(result.map_err(|error| if conn.total_changes() == before { error } else { error.unknown() }))
-            }
+            Atomicity::Statement => Ok(run_statement(conn, self.write)),
             Atomicity::Savepoint => in_savepoint(conn, self.write),
             Atomicity::Batch => (self.write)(conn).map(Ok),
         }
@@ -165,6 +162,15 @@ fn require_transaction(conn: &WriteConnection<'_>, cause: Option<&Error>) -> Res
         return Ok(());
     }
     Err(cause.cloned().unwrap_or_else(|| Error::Failed("a job ended the transaction of its batch".into())))
+}
+
+/// Runs `write`, which is a single statement. Fails with [`Error::Unknown`] if `write` fails after its statement.
+pub fn run_statement<T>(
+    conn: &WriteConnection<'_>,
+    write: impl FnOnce(&WriteConnection<'_>) -> Result<T>,
+) -> Result<T> {
+    let before = conn.total_changes();
+    write(conn).map_err(|error| if conn.total_changes() == before { error } else { error.unknown() })
 }
 
 /// Runs `write` in a savepoint. The outer error is one of the savepoint itself, which undoes the batch.

@@ -3,7 +3,7 @@
 use rusqlite::Statement;
 
 use super::connection::WriteConnection;
-use super::job::{AnyJob, Insert, Write};
+use super::job::{AnyJob, Insert, Write, run_statement};
 use crate::Result;
 use crate::history::Effect;
 
@@ -36,7 +36,8 @@ pub trait NewRow: Sized + Send + 'static {
     ///
     /// # Errors
     ///
-    /// SQLite's, such as a constraint that the row violates.
+    /// SQLite's, such as a constraint that the row violates. As a job, one of your own that fails after its statement gets
+    /// [`Error::Unknown`](crate::Error::Unknown).
     fn insert(self, conn: &WriteConnection<'_>) -> Result<Self::Added> {
         conn.add(Self::INSERT.one, |statement| self.bind(statement, 1))?;
         Ok(self.added(conn.last_insert_rowid()))
@@ -51,7 +52,7 @@ impl<R: NewRow> Write for Row<R> {
     const INSERT: Option<&'static Insert> = Some(&R::INSERT);
 
     fn run(self, conn: &WriteConnection<'_>) -> Result<Result<R::Added>> {
-        Ok(self.0.insert(conn))
+        Ok(run_statement(conn, |conn| self.0.insert(conn)))
     }
 
     fn bind(&self, statement: &mut Statement<'_>, first: usize) -> rusqlite::Result<()> {
