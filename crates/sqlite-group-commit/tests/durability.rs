@@ -166,6 +166,7 @@ async fn error_tells_if_the_write_was_applied() {
     let cases = [
         (Atomicity::Statement, "", "refused", true),
         (Atomicity::Savepoint, "", "refused", false),
+        (Atomicity::Savepoint, "SAVEPOINT job; SELECT refused", "refused", false),
         (Atomicity::Batch, "", "refused", false),
         (Atomicity::Savepoint, "COMMIT", "a job ended the transaction", true),
         (Atomicity::Savepoint, "ROLLBACK", "a job ended the transaction", false),

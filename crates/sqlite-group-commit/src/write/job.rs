@@ -178,13 +178,14 @@ fn in_savepoint<T>(
     conn: &WriteConnection<'_>,
     write: impl FnOnce(&WriteConnection<'_>) -> Result<T>,
 ) -> Result<Result<T>> {
-    conn.execute("SAVEPOINT job", [])?;
+    // `write` may leave a savepoint of its own, which must have another name.
+    conn.execute("SAVEPOINT sqlite_group_commit_job", [])?;
     let result = write(conn);
     if !conn.is_autocommit() {
         if result.is_err() {
-            conn.execute("ROLLBACK TO job", [])?;
+            conn.execute("ROLLBACK TO sqlite_group_commit_job", [])?;
         }
-        conn.execute("RELEASE job", [])?;
+        conn.execute("RELEASE sqlite_group_commit_job", [])?;
     }
     Ok(result)
 }
