@@ -31,8 +31,8 @@ impl Database {
     /// # Errors
     ///
     /// [`Error::Missing`], [`Error::Link`], [`Error::Apart`] if the files of the folder do not belong together, and those of
-    /// `schema`. [`Error::Unavailable`] if the disk fails or another process is in the way. [`Error::Failed`] if this process
-    /// has the database open.
+    /// `schema`. [`Error::Unavailable`] if the disk fails, another process is in the way, or this process has the database open,
+    /// which lasts after a drop until the writer has stopped.
     pub fn open(folder: &Folder, options: &Options, schema: &impl Schema) -> Result<Self> {
         Self::open_with(folder, options, schema, false, |conn, writer| writer.start(conn))
     }
@@ -138,12 +138,12 @@ impl Database {
 }
 
 /// Connects to a database without migrating it, for a look at its schema. Also returns the lock that keeps others from
-/// replacing it, which must be released after the connection; `None` on a read-only disk.
+/// replacing it, and this process from opening it again. It must be released after the connection.
 ///
 /// # Errors
 ///
 /// Those of [`Database::open`] that do not concern the schema.
-pub fn connect_unmigrated(folder: &Folder) -> Result<(Option<Arc<File>>, Connection)> {
+pub fn connect_unmigrated(folder: &Folder) -> Result<(Arc<File>, Connection)> {
     require_database(folder)?;
     match lock(folder, false)? {
         Some(Locks { in_use, opening, checked, .. }) => {
@@ -155,8 +155,8 @@ pub fn connect_unmigrated(folder: &Folder) -> Result<(Option<Arc<File>>, Connect
             if let Err(error @ (Error::Failed(_) | Error::Apart { .. })) = opened {
                 return Err(error);
             }
-            Ok((Some(in_use), conn))
+            Ok((in_use, conn))
         }
-        None => Ok((None, ReadOnly::of(folder)?.connect()?)),
+        None => Ok((claim(folder.dir(), false)?, ReadOnly::of(folder)?.connect()?)),
     }
 }

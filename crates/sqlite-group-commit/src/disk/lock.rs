@@ -88,7 +88,7 @@ pub fn claim(dir: &Path, simulated: bool) -> Result<Arc<File>> {
     let mut open = OPEN.lock();
     open.retain(|(_, folder)| folder.strong_count() > 0);
     if !simulated && open.iter().any(|(other, _)| *other == identity) {
-        return Err(Error::Failed(format!("this process has the database in {} open already", dir.display())));
+        return Err(Error::Unavailable(format!("this process has the database in {} open already", dir.display())));
     }
     open.push((identity, Arc::downgrade(&folder)));
     Ok(folder)
