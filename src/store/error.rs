@@ -23,7 +23,8 @@ impl From<sqlite_group_commit::Error> for StoreError {
     fn from(error: sqlite_group_commit::Error) -> Self {
         use sqlite_group_commit::Error;
         match error {
-            Error::Unavailable(why) | Error::Unknown(why) => Self::Unavailable(why),
+            Error::Unavailable(why) => Self::Unavailable(why),
+            Error::Unknown(_) => Self::Unavailable(error.to_string()),
             Error::SyncFailed(why) => Self::SyncFailed(why),
             Error::Failed(why) | Error::Constraint(why, _) => Self::Failed(why),
             Error::Refused(why) => Self::Refused(why),
