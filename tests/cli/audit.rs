@@ -50,7 +50,6 @@ fn audit_is_filtered() {
         ("--key 2", "3"),
         ("--action key", "5 3 2"),
         ("--action key.rotate", "3"),
-        ("--action ke", ""),
         ("--account BEN@example.com", "5 4"),
         ("--account ada@example.com", "6 3 2 1"),
         ("--subject (staff)", "6"),
@@ -60,6 +59,10 @@ fn audit_is_filtered() {
     ] {
         assert_eq!(ids(filter), selected, "{filter}");
     }
+    let refused = folder.run("audit --action orders").usage();
+    assert!(refused.starts_with("exit 2\nerror: invalid value 'orders' for '--action <ACTION>'"), "{refused}");
+    assert!(refused.contains(" key, key.create, ") && refused.contains("a similar value exists: 'order'"), "{refused}");
+    folder.fails("audit --until 7d", "--until must be less than --since: both go back from now");
 }
 
 #[test]

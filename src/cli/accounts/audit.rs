@@ -1,13 +1,16 @@
 //! `petstore audit`
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::PossibleValuesParser;
 use serde_json::{Value, json};
 
 use crate::cli::terminal::table::{Listed, PrintedList};
 use crate::cli::{Create, Failure, Outcome, with_store};
 use crate::config::Common;
+use crate::domain::audit::Action;
 use crate::domain::time::duration;
 use crate::domain::{AuditEntry, AuditFilter, Direction, Email, PageLimit, PageQuery};
 use crate::runtime::clock::Clock;
@@ -34,7 +37,7 @@ pub struct Audit {
     #[arg(long, value_name = "EMAIL", value_parser = Email::parse)]
     account: Option<Email>,
     /// Only this action, such as `key.revoke`, or these, such as `key`
-    #[arg(long)]
+    #[arg(long, value_parser = actions(), hide_possible_values = true)]
     action: Option<String>,
     /// Only changes of the key with this id
     #[arg(long, value_name = "ID")]
@@ -50,6 +53,9 @@ pub struct Audit {
 impl Audit {
     pub fn run(self, common: &Common) -> Outcome {
         let Self { since, until, account, action, key, subject, json } = self;
+        if until.is_some_and(|until| until >= since) {
+            return Err(Failure("--until must be less than --since: both go back from now".into()));
+        }
         let now = Clock::System.now();
         let (since, until) = (now.minus(since), until.map(|until| now.minus(until)));
         let filter = AuditFilter { since, until, account, action, key, subject };
@@ -59,6 +65,12 @@ impl Audit {
             printed.end()
         })
     }
+}
+
+/// The actions, and the first words of their names.
+fn actions() -> PossibleValuesParser {
+    let names = Action::ALL.iter().flat_map(|action| action.as_str().split('.').take(1).chain([action.as_str()]));
+    PossibleValuesParser::new(names.collect::<BTreeSet<_>>())
 }
 
 /// Passes the rows that a filter selects to `each`, page by page, until it returns false.
