@@ -180,7 +180,18 @@ fn all_orders_are_listed_beyond_a_page() {
     let ids: Vec<_> = folder.json("orders list --all").iter().map(|order| order["id"].as_i64().unwrap()).collect();
     assert_eq!(ids, (1..=205).rev().collect::<Vec<_>>());
     assert!(folder.json("orders list --all --since 1d").is_empty(), "they are of 1970");
-    assert_eq!(folder.succeed("orders list --limit 150").lines().count(), 151);
+    for (limit, listed, told) in [
+        ("--limit 150", 151, "only the newest 150 orders: --all lists all\n"),
+        ("--limit 200", 201, "only the newest 200 orders: --all lists all\n"),
+        ("", 21, "only the newest 20 orders: --all lists all\n"),
+        ("--limit 205", 206, ""),
+        ("--since 1d", 1, ""),
+    ] {
+        let ended = folder.run(&format!("orders list {limit}"));
+        assert_eq!((ended.stdout.lines().count(), &*ended.stderr), (listed, told), "{limit}");
+    }
+    let ended = folder.run("orders list --limit 204 --json");
+    assert_eq!((ended.stdout.matches("petId").count(), &*ended.stderr), (204, ""));
     assert_eq!(folder.succeed("orders list --all --status delivered").lines().count(), 1);
 }
 

@@ -48,7 +48,13 @@ fn account_and_state_filter_messages() {
     assert_eq!(accounts("--state sent"), ["ada@example.com"]);
     assert_eq!(accounts("--account ada@example.com"), ["ada@example.com"]);
     assert_eq!(accounts("--account ada@example.com --state waiting"), Vec::<String>::new());
-    assert_eq!(folder.succeed("messages list --limit 1").lines().count(), 2);
+    let more = "only the newest 1 message: a higher --limit lists more\n";
+    for (limit, listed, told) in [(1, 2, more), (2, 3, "")] {
+        let ended = folder.run(&format!("messages list --limit {limit}"));
+        assert_eq!((ended.stdout.lines().count(), &*ended.stderr), (listed, told));
+    }
+    let ended = folder.run("messages list --limit 1 --json");
+    assert_eq!((ended.stdout.matches("sentAt").count(), &*ended.stderr), (1, ""));
     assert_eq!(folder.run("messages export there.ndjson").shown(), "exit 0\nexported 2 messages\n");
     assert_eq!(folder.read("there.ndjson"), folder.succeed("messages export"));
     folder.fails("messages list --account eve@example.com", "there is no account eve@example.com");

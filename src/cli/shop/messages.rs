@@ -2,13 +2,14 @@
 
 use clap::Args;
 use serde_json::{Value, json};
+use tracing::Level;
 
 use crate::cli::data::database::find_account;
 use crate::cli::data::export;
 use crate::cli::terminal::confirm::confirm;
 use crate::cli::terminal::progress::counted;
 use crate::cli::terminal::table::{Listed, print_list, shown, strip_bidi};
-use crate::cli::{Create, Failure, Outcome, actor, with_store};
+use crate::cli::{Create, Failure, Outcome, actor, tell, with_store};
 use crate::config::{Common, one_of};
 use crate::domain::{Email, Invalid, MessageId, MessageQuery, MessageRecord, MessageState};
 use crate::store::Store;
@@ -109,14 +110,21 @@ impl Filter {
 impl List {
     fn run(self, common: &Common) -> Outcome {
         with_store(common, Create::Never, async |store| {
-            let query = self.filter.query(&store, Some(self.limit)).await?;
+            let query = self.filter.query(&store, Some(self.limit.saturating_add(1))).await?;
             let mut messages = Vec::new();
             let mut keep = |record| {
                 messages.push(record);
                 Ok(())
             };
             store.export_messages(&query, &mut keep).await?;
-            print_list(&messages, self.json)
+            // One more is read to know that there are more.
+            let limit = self.limit as usize;
+            print_list(&messages[..messages.len().min(limit)], self.json)?;
+            if messages.len() > limit && !self.json {
+                let newest = counted(self.limit.into(), "message");
+                tell(Level::INFO, &format!("only the newest {newest}: a higher --limit lists more"));
+            }
+            Ok(())
         })
     }
 }

@@ -47,7 +47,7 @@ pub struct List {
     /// Only orders with this status
     #[arg(long, value_parser = one_of(&OrderStatus::ALL, OrderStatus::as_str))]
     status: Option<OrderStatus>,
-    /// Only orders of this last time, for instance 24h
+    /// Only orders placed in this last time, for instance 24h
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     since: Option<Duration>,
     /// Maximum number of orders
@@ -87,7 +87,7 @@ impl List {
                 None => None,
             };
             let since = self.since.map(|time| Clock::System.now().minus(time));
-            let (mut left, mut after) = (if self.all { u32::MAX } else { self.limit }, None);
+            let (mut left, mut after) = (if self.all { u32::MAX } else { self.limit.saturating_add(1) }, None);
             let mut printed = PrintedList::new(self.json);
             loop {
                 let limit = PageLimit::new(left.min(PageLimit::MAX.into()).into())?;
@@ -101,11 +101,19 @@ impl List {
                 });
                 page.retain(|order| !is_before(order));
                 left -= u32::try_from(page.len()).unwrap_or(u32::MAX);
+                if left == 0 {
+                    // It is read only to know that there are more.
+                    page.pop();
+                }
                 let names = store.order_names(page.iter().map(|order| order.id).collect()).await?;
                 let mut names: HashMap<_, _> = names.into_iter().map(|names| (names.order, names.customer)).collect();
                 let rows: Vec<_> =
                     page.iter().map(|order| (*order, names.remove(&order.id).unwrap_or_default())).collect();
                 if !printed.add(&rows)? || !may_follow || left == 0 {
+                    if left == 0 && !self.json {
+                        let newest = counted(self.limit.into(), "order");
+                        tell(Level::INFO, &format!("only the newest {newest}: --all lists all"));
+                    }
                     return printed.end();
                 }
             }
