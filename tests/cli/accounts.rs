@@ -69,7 +69,11 @@ fn account_list_has_exactly_the_documented_fields() {
     let folder = Folder::with_account();
     folder.run_with("account create Grace@Example.com --password-stdin", PASSWORD);
     folder.succeed("account create gone@example.com");
-    folder.succeed("account delete gone@example.com");
+    folder.fails(
+        "account delete gone@example.com",
+        "this would delete gone@example.com, revoke its keys and cancel its open orders: confirm with --yes",
+    );
+    folder.succeed("account delete gone@example.com --yes");
     folder.succeed("account set-role grace@example.com staff");
     folder.succeed("account suspend ADA@example.com");
 
@@ -98,7 +102,7 @@ fn delete_asks_for_confirmation_on_a_terminal() {
     for answer in ["", "n", "yes, please"] {
         let (code, shown) = on_a_terminal(answer);
         assert!(shown.contains("Delete ada@example.com, revoke its keys and cancel its open orders?"), "{shown}");
-        assert!(code == Some(1) && shown.contains("error: nothing was deleted"), "{shown}");
+        assert!(code == Some(1) && shown.contains("error: nothing was changed"), "{shown}");
         assert_eq!(folder.json("account list").len(), 1);
     }
     assert_eq!(on_a_terminal("Y").0, Some(0));
@@ -116,15 +120,17 @@ fn address_is_changed_and_account_erased() {
         .database()
         .sql("INSERT INTO messages (account_id, id, message, created_at) VALUES (1, randomblob(16), 'Hi', 1)");
     let why = "some of its messages are not sent, and nothing was changed: add --discard-messages to delete them";
-    folder.fails("account erase hopper@example.com", why);
+    folder.fails("account erase hopper@example.com --yes", why);
+    let would = "this would erase hopper@example.com, its keys and its messages, and cancel its open orders: confirm with --yes";
+    folder.fails("account erase hopper@example.com --discard-messages", would);
     let (code, shown) = folder.database().on_a_terminal("account erase hopper@example.com", "n");
-    assert!(code == Some(1) && shown.contains("error: nothing was erased"), "{shown}");
+    assert!(code == Some(1) && shown.contains("error: nothing was changed"), "{shown}");
 
     expect![[r#"
         exit 0
         erased hopper@example.com: its messages, keys, sessions and stored responses are deleted, and its open orders are cancelled. Its orders stay, of account 1; the audit names it erased-1@account.invalid
     "#]]
-    .assert_eq(&folder.run("account erase hopper@example.com --discard-messages").shown());
+    .assert_eq(&folder.run("account erase hopper@example.com --discard-messages --yes").shown());
     assert_eq!(folder.json("account list").len(), 1);
     assert!(folder.json("messages list").is_empty());
     folder.fails("account erase hopper@example.com", "there is no account hopper@example.com");

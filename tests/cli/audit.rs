@@ -76,7 +76,7 @@ fn each_command_leaves_one_row_without_a_secret() {
         "account set-password ada@example.com",
         "account set-role ada@example.com customer",
         "reset --yes",
-        "account delete ada@example.com",
+        "account delete ada@example.com --yes",
     ]
     .map(|line| database.run(line).trim().to_owned());
     for failing in ["key revoke 9", "key rotate 1", "account delete ada@example.com", "reset"] {

@@ -107,7 +107,7 @@ fn role_must_use_its_password_and_needs_at_most_three_connections() {
 
     folder.write("animals", r#"{"name":"Rex","categoryId":3}"#);
     let key = "key create --account ada@example.com --name laptop";
-    let delete = "account delete ada@example.com";
+    let delete = "account delete ada@example.com --yes";
     for line in ["migrate", "account create ada@example.com", key, "pets import animals", "pets export", delete] {
         let ended = folder.run(&format!("{line} --database-url {}", address("s3cr%25t")));
         assert_eq!(ended.code, Some(0), "{line}: {ended:?}");

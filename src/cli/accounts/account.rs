@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tracing::Level;
 
 use crate::cli::data::database::{find_account, no_account};
-use crate::cli::terminal::confirm::confirms;
+use crate::cli::terminal::confirm::confirm;
 use crate::cli::terminal::table::{Listed, print_list, strip_bidi};
 use crate::cli::{Create, Failure, Outcome, actor, print, tell, with_store};
 use crate::config::{Common, ServiceSettings, one_of};
@@ -38,10 +38,7 @@ pub enum Account {
     /// the addresses of others. Of passwords, keys, sessions and `Idempotency-Key`s, the store has only digests, which are not
     /// printed. If the exit status is not 0, the output is not complete.
     Export(OneAccount),
-    /// Delete an account, revoke its keys and cancel its open orders
-    ///
-    /// Messages and animals of the account are kept. On a terminal, asks for confirmation.
-    Delete(OneAccount),
+    Delete(DeleteAccount),
     Erase(EraseAccount),
 }
 
@@ -143,11 +140,23 @@ pub struct SetEmail {
     new: Email,
 }
 
+/// Delete an account, revoke its keys and cancel its open orders
+///
+/// Messages and animals of the account are kept. On a terminal, asks for confirmation; elsewhere, needs --yes.
+#[derive(Args, Debug)]
+pub struct DeleteAccount {
+    #[command(flatten)]
+    account: OneAccount,
+    /// Do not ask for confirmation
+    #[arg(long)]
+    yes: bool,
+}
+
 /// Erase an account and what the store knows of its owner
 ///
 /// Deletes the account as `petstore account delete` does, and its messages, keys and stored responses, and replaces its
 /// address in the audit by a pseudonym. Its orders stay, under the number of the account. Backups and logs keep what they
-/// have. Fails if some of its messages are not sent. On a terminal, asks for confirmation.
+/// have. Fails if some of its messages are not sent. On a terminal, asks for confirmation; elsewhere, needs --yes.
 #[derive(Args, Debug)]
 pub struct EraseAccount {
     #[command(flatten)]
@@ -155,6 +164,9 @@ pub struct EraseAccount {
     /// Delete messages that are not sent, too
     #[arg(long)]
     discard_messages: bool,
+    /// Do not ask for confirmation
+    #[arg(long)]
+    yes: bool,
 }
 
 impl Account {
@@ -169,7 +181,7 @@ impl Account {
             Self::ResetLink(command) => command.run(common),
             Self::SetEmail(command) => command.run(common),
             Self::Export(account) => account.export(common),
-            Self::Delete(account) => account.delete(common),
+            Self::Delete(command) => command.run(common),
             Self::Erase(command) => command.run(common),
         }
     }
@@ -230,15 +242,18 @@ impl OneAccount {
             check_found(store.set_suspended(account.id, suspended, actor()).await?, &self.email)
         })
     }
+}
 
-    fn delete(self, common: &Common) -> Outcome {
+impl DeleteAccount {
+    fn run(self, common: &Common) -> Outcome {
         with_store(common, Create::Never, async |store| {
-            let account = find_account(&store, &self.email).await?;
-            let email = strip_bidi(account.email.as_str());
-            if confirms(&format!("Delete {email}, revoke its keys and cancel its open orders?"))? == Some(false) {
-                return Err(Failure("nothing was deleted".into()));
+            let account = find_account(&store, &self.account.email).await?;
+            if !self.yes {
+                let email = strip_bidi(account.email.as_str());
+                let what = format!("{email}, revoke its keys and cancel its open orders");
+                confirm(&format!("Delete {what}?"), &format!("this would delete {what}"))?;
             }
-            check_found(store.delete_account(account.id, None, actor()).await?, &self.email)
+            check_found(store.delete_account(account.id, None, actor()).await?, &account.email)
         })
     }
 }
@@ -273,10 +288,9 @@ impl EraseAccount {
         with_store(common, Create::Never, async |store| {
             let account = find_account(&store, &self.account.email).await?;
             let email = strip_bidi(account.email.as_str());
-            if confirms(&format!("Erase {email}, its keys and its messages, and cancel its open orders?"))?
-                == Some(false)
-            {
-                return Err(Failure("nothing was erased".into()));
+            if !self.yes {
+                let what = format!("{email}, its keys and its messages, and cancel its open orders");
+                confirm(&format!("Erase {what}?"), &format!("this would erase {what}"))?;
             }
             let erased = store.erase_account(account.id, self.discard_messages, actor()).await?;
             check_found(erased.is_some(), &account.email)?;
