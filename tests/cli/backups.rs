@@ -203,7 +203,9 @@ fn backup_refers_to_the_tools_of_postgresql() {
     for command in ["backup there.db", "restore there.db"] {
         folder.fails(&format!("{command} --database-url postgres://db/shop"), text);
     }
-    folder.fails_to_serve("serve --backup-every 1h --database-url postgres://db/shop", text);
+    let text = format!("remove backup-every: {text}");
+    folder.fails_to_serve("serve --backup-every 1h --database-url postgres://db/shop", &text);
+    folder.fails("config check --backup-every 1h --database-url postgres://db/shop", &text);
 }
 
 #[test]

@@ -116,7 +116,8 @@ fn copy_folder(data_dir: &Path) -> Result<TempDir, Failure> {
 
 /// Rejects scheduled backups of PostgreSQL.
 pub fn check(service: &ServiceSettings, common: &Common) -> Outcome {
-    if service.backup_every.is_some() { refuse_postgres(common) } else { Ok(()) }
+    let refused = refuse_postgres(common).map_err(|Failure(why)| Failure(format!("remove backup-every: {why}")));
+    if service.backup_every.is_some() { refused } else { Ok(()) }
 }
 
 /// Runs `copy` with a progress bar on a terminal. Also returns whether a signal stopped the copy.
