@@ -71,7 +71,9 @@ pub fn filter<T>(
     parse: impl FnOnce(&str) -> Result<T, Invalid>,
 ) -> Result<Option<T>, PageError> {
     let given = Some(parameters.get(name).trim()).filter(|value| !value.is_empty());
-    given.map(parse).transpose().map_err(|invalid| PageError::bad_request(format!("The {name} {invalid}.")))
+    given.map(parse).transpose().map_err(|invalid| {
+        PageError::bad_request(format!("{}{} {invalid}.", name[..1].to_ascii_uppercase(), &name[1..]))
+    })
 }
 
 /// Reads the page at `place`. `read` returns at most the given number of entries that follow an id in a direction, and
