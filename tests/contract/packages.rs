@@ -134,10 +134,14 @@ fn npm_package_has_the_program_and_a_fixture_for_vitest() {
         project.link(package);
     }
     project.succeeds("tsc --strict --skipLibCheck --target es2022 --module nodenext --noEmit *.ts");
-    project.succeeds("npx petstore ephemeral -- vitest run store.test.ts dropped.test.ts package.test.ts");
+    // A busy machine takes longer than the five seconds that Vitest gives a test.
+    let tests = "--testTimeout 60000 --hookTimeout 60000 store.test.ts dropped.test.ts package.test.ts";
+    project.succeeds(&format!("npx petstore ephemeral -- vitest run {tests}"));
     project.succeeds("node --test store.node.ts");
     project.succeeds("mv waiting.test.ts 1.test.ts && cp 1.test.ts 2.test.ts");
-    project.leaves_nothing_when_killed("vitest run --maxWorkers 2 1.test.ts 2.test.ts");
+    project.leaves_nothing_when_killed(
+        "vitest run --testTimeout 60000 --hookTimeout 60000 --maxWorkers 2 1.test.ts 2.test.ts",
+    );
 }
 
 #[test]
