@@ -67,7 +67,7 @@ fn unknown_and_invalid_ids_are_not_found() {
                 service.get(&format!("/v1/store/orders/{id}")).await,
                 service.post(&format!("/v1/store/orders/{id}/approve"), "").await,
             ] {
-                let expected = r#"{"code":"not_found","message":"There is no order with this id.","status":404}"#;
+                let expected = r#"{"code":"not_found","message":"You have no order with this id.","status":404}"#;
                 assert_eq!(answer.body, expected, "{id}");
             }
         }

@@ -54,7 +54,7 @@ fn order_is_read_at_its_location() {
         // The response does not reveal that the order exists.
         let (_, stranger) = service.another_account("grace@example.com").await;
         let foreign = service.request("GET", "/v1/store/orders/1").key(&stranger).send().await;
-        let missing = service.request("GET", "/v1/store/orders/3").key(&stranger).send().await;
+        let missing = service.get("/v1/store/orders/3").await;
         assert_eq!((foreign.code().as_str(), foreign.body), ("not_found", missing.body));
     });
 }

@@ -81,7 +81,7 @@ pub async fn get(call: &Call<'_>) -> Result<Response, ApiError> {
         Some(id) => call.api.store.find_order(call.customer(), id).await?,
         None => None,
     };
-    Ok(response::json(StatusCode::OK, order.ok_or_else(|| order_not_found(call.customer()))?.to_json()))
+    Ok(response::json(StatusCode::OK, order.ok_or_else(order_not_found)?.to_json()))
 }
 
 impl From<PlaceOrderError> for ApiError {
@@ -99,17 +99,13 @@ pub async fn change(call: &Call<'_>, peer: &Peer, transition: Transition) -> Res
         Fields::parse(&call.body, [])?;
     }
     let key = call.key(&changed)?;
-    let not_found = || order_not_found(call.customer());
-    let order = call.id().ok_or_else(not_found)?;
+    let order = call.id().ok_or_else(order_not_found)?;
     let actor = Box::new(actor(call, peer).await?);
     let change = OrderTransition { account: call.account, role: call.role, order, transition, actor };
     let outcome = call.api.store.transition_order(change, key).await?;
     // An account that was staff may have changed an order that it may not see any more.
     if let (Outcome::Replayed(_), Some(_)) = (&outcome, call.customer()) {
-        call.api.store.find_order(call.customer(), order).await?.ok_or_else(not_found)?;
-    }
-    if let (Outcome::Refused(TransitionError::NotFound), Some(_)) = (&outcome, call.customer()) {
-        return Err(not_found());
+        call.api.store.find_order(call.customer(), order).await?.ok_or_else(order_not_found)?;
     }
     idempotency::respond(outcome, changed)
 }
@@ -138,14 +134,12 @@ impl From<TransitionError> for ApiError {
                 let message = format!("The order is `{status}`; only one that is {from} can become `{to}`.");
                 Self::new(Code::Conflict, message)
             }
-            TransitionError::NotFound => order_not_found(None),
+            TransitionError::NotFound => order_not_found(),
         }
     }
 }
 
-/// The error for an unknown order. To a customer, other accounts' orders are reported as not found.
-fn order_not_found(customer: Option<AccountId>) -> ApiError {
-    let message =
-        if customer.is_some() { "You have no order with this id." } else { "There is no order with this id." };
-    ApiError::new(Code::NotFound, message)
+/// The error for an unknown order. Other accounts' orders are reported as not found.
+fn order_not_found() -> ApiError {
+    ApiError::new(Code::NotFound, "You have no order with this id.")
 }
