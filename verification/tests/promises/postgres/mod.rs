@@ -136,9 +136,9 @@ async fn row_that_cannot_be_decoded_is_not_a_lost_connection() {
     let read = store.find_pet(1).await.unwrap_err();
     let written = store.transition_order(approval, None).await.unwrap_err();
 
-    for error in [read, written] {
-        assert!(matches!(&error, StoreError::Failed(why) if why.contains("7 is no code of")), "{error}");
-    }
+    assert!(matches!(&read, StoreError::Failed(why) if why.contains("7 is no code of")), "{read}");
+    // The server may have committed it.
+    assert!(matches!(&written, StoreError::Unavailable(why) if why.contains("7 is no code of")), "{written}");
     assert_eq!(query(&url, CONNECTED), before, "no connection was replaced");
 }
 
