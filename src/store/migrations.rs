@@ -12,7 +12,7 @@ use crate::domain::{Deployment, Email};
 
 /// Selects the history of a database that has one.
 pub const HISTORY: Sql = both(
-    "SELECT version, name, (SELECT value FROM meta WHERE key = 'V' || version) FROM schema_history ORDER BY version",
+    "SELECT version, name, (SELECT value FROM meta WHERE key || '' = 'V' || version) FROM schema_history ORDER BY version",
 );
 
 /// Makes the list of each database, oldest first. A file of SQL is named `V`, four digits, `__` and the migration's name.
