@@ -10,7 +10,8 @@ use super::{Result, StoreError, deployment};
 use crate::BUILD;
 use crate::domain::{Deployment, Email};
 
-/// Selects the history of a database that has one.
+/// Selects the history of a database that has one. `key` is not compared directly, so that SQLite uses no index: it would make
+/// one for a damaged database that lacks its own, and not end if pages of the table form a circle.
 pub const HISTORY: Sql = both(
     "SELECT version, name, (SELECT value FROM meta WHERE key || '' = 'V' || version) FROM schema_history ORDER BY version",
 );
