@@ -1,5 +1,6 @@
 //! The listeners: their sockets and what they serve.
 
+use std::collections::HashSet;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 
@@ -32,7 +33,7 @@ impl Sockets {
         if settings.listeners.is_empty() {
             return Err("there is no listener to open: `listeners` is empty".into());
         }
-        let mut ports = Vec::new();
+        let mut ports = HashSet::new();
         let mut bind = |listener: Listener, flag: &str| -> Result<Option<TcpListener>> {
             let address = settings.address(listener);
             if !settings.listeners.contains(&listener) {
@@ -41,14 +42,12 @@ impl Sockets {
             if let Some(at) = passed.iter().position(|(passed_for, _)| *passed_for == listener) {
                 return Ok(Some(TcpListener::from_std(passed.swap_remove(at).1)?));
             }
-            let opened = listen(address);
-            ports.push(address.port());
-            let error = match opened {
+            let is_twice = !ports.insert(address.port());
+            let error = match listen(address) {
                 Ok(socket) => return Ok(Some(socket)),
                 Err(error) => error,
             };
             let why = format!("cannot listen on {address} ({flag}): {error}");
-            let is_twice = ports.iter().filter(|port| **port == address.port()).count() > 1;
             if !may_run || is_twice || error.kind() != ErrorKind::AddrInUse {
                 return Err(why.into());
             }
