@@ -24,7 +24,7 @@ pub enum Error {
     Unknown(String),
     /// A retry does not help. A write was not applied. If the server rejected a statement, also has its SQLSTATE, such as
     /// [`SqlState::UNIQUE_VIOLATION`] of a duplicate. A [`Write`](crate::Write) that violates a constraint fails all of its
-    /// batch, of which a retry helps the others: let its statement say `ON CONFLICT`, and return an outcome.
+    /// batch, and the others succeed if they are repeated. To prevent that, say `ON CONFLICT`, and return an outcome.
     #[error("{0}")]
     Failed(String, Option<SqlState>),
 }

@@ -21,12 +21,12 @@ pub enum Error {
     #[error("a sync failed: {0}")]
     SyncFailed(String),
     /// The operation cannot succeed: a wrong statement, a database that is corrupt or of another schema. A write was not
-    /// applied. A job that ends the transaction fails all of its batch, of which a retry helps the others.
+    /// applied. A job that ends the transaction fails all of its batch. The others succeed if they are repeated.
     #[error("{0}")]
     Failed(String),
     /// A constraint refused the write, which was not applied. The number is SQLite's extended result code, such as
     /// [`SQLITE_CONSTRAINT_UNIQUE`](rusqlite::ffi::SQLITE_CONSTRAINT_UNIQUE). A deferred constraint, which is checked at the
-    /// commit, fails all of the batch, of which a retry helps the others.
+    /// commit, fails all of the batch. The others succeed if they are repeated.
     #[error("{0}")]
     Constraint(String, i32),
     /// The job refused its input. Only jobs and schemas make this error. With

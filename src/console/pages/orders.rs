@@ -229,7 +229,7 @@ impl View {
     async fn show(self, who: &SignedIn) -> Result<Response, PageError> {
         let (store, role) = (&who.api().store, who.session.role);
         let status = pagination::filter(&self.parameters, "status", OrderStatus::parse)?;
-        // Reads all orders.
+        // For staff only, because it reads all orders.
         let animal = pagination::filter(&self.parameters, "animal", parse_integer)?.filter(|_| role == Role::Staff);
         let place = Place::of_numbered(&self.parameters)?;
         let customer = match pagination::filter(&self.parameters, "customer", Email::parse)? {

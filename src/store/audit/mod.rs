@@ -43,7 +43,7 @@ const DELETE_OLD: Sql = Sql {
 /// Statements that each connection of PostgreSQL for reads or single writes prepares.
 pub const STATEMENTS: &[Sql] = &[LIST, LIST_DESCENDING, DELETE_OLD];
 
-/// Gives an account another name. Names are words, of which the last may be followed by a colon.
+/// Gives an account another name. In a text, the name is a word, perhaps the last before a colon.
 pub(super) async fn rename<T: Transaction>(tx: &T, from: &Email, to: &str) -> Result<(), T::Error> {
     let rename = both(
         "UPDATE audit SET actor = CASE actor WHEN $1 THEN $2 ELSE actor END,
