@@ -42,19 +42,25 @@ macro_rules! locking {
     };
 }
 
-/// Makes an [`Sql`] that ends with a list of ids, which its last parameter has in JSON.
+/// Makes an [`Sql`] whose condition ends with a list of ids, which its last parameter has in JSON.
 macro_rules! among {
-    ($statement:literal, $parameter:literal) => {
+    ($statement:literal, $parameter:literal $(, $rest:literal)?) => {
         crate::store::statement::Sql {
-            sqlite: concat!($statement, " IN (SELECT value FROM json_each(", $parameter, "))"),
+            sqlite: concat!($statement, " IN (SELECT value FROM json_each(", $parameter, "))" $(, " ", $rest)?),
             postgres: concat!(
                 $statement,
                 " IN (SELECT value::bigint FROM json_array_elements_text(",
                 $parameter,
                 "::text::json))"
+                $(, " ", $rest)?
             ),
         }
     };
+}
+
+/// Returns ids as a parameter of [`among!`].
+pub fn id_list(ids: &[(i64,)]) -> String {
+    format!("{:?}", ids.iter().map(|(id,)| id).collect::<Vec<_>>())
 }
 
 /// A parameter of a statement.
@@ -120,7 +126,7 @@ impl Store {
         }
     }
 
-    /// Runs a write of one statement that deletes the rows up to a time, of which it returns each. Returns their number.
+    /// Runs a statement that deletes the rows up to a time and returns each. Returns their number.
     pub(super) async fn delete(&self, sql: Sql, until: Timestamp, limit: u32) -> Result<u64> {
         Ok(self.write::<()>(sql, &[&until, &i64::from(limit)]).await?.len() as u64)
     }

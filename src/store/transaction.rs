@@ -10,7 +10,7 @@ use super::row::FromRow;
 use super::sqlite::rows;
 use super::statement::{Parameters, Sql, both, for_postgres, for_sqlite};
 use super::{StoreError, audit};
-use crate::domain::{Action, Actor};
+use crate::domain::{Action, Actor, Email};
 
 const INSERT: Sql = both(
     "INSERT INTO audit (created_at, action, actor, subject, client_address, request_id) VALUES ($1, $2, $3, $4, $5, $6)",
@@ -38,6 +38,21 @@ pub trait Transaction {
         let (action, name, address) = (action.as_str(), actor.name(), audit::client_address(actor));
         let values: Parameters<'_> = &[&actor.at, &action, &name, &subject, &address, &actor.request_id];
         self.execute(INSERT, values).await.map(drop)
+    }
+
+    /// Writes a row for each of `ids`, a list in JSON, by a statement whose parameters are the columns of a row, with `email` in
+    /// place of the subject, and then the list.
+    async fn record_each(
+        &self,
+        sql: Sql,
+        actor: &Actor,
+        action: Action,
+        email: &Email,
+        ids: &str,
+    ) -> Result<(), Self::Error> {
+        let (action, name, address) = (action.as_str(), actor.name(), audit::client_address(actor));
+        let values: Parameters<'_> = &[&actor.at, &action, &name, email, &address, &actor.request_id, &ids];
+        self.execute(sql, values).await.map(drop)
     }
 }
 

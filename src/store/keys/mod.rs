@@ -6,9 +6,9 @@ mod postgres;
 pub(super) use postgres::FIND as FIND_IN_POSTGRES;
 
 use super::sqlite::rows;
-use super::statement::{Parameters, Sql, both};
+use super::statement::{Sql, both, id_list};
 use super::transaction::Transaction;
-use super::{Result, Store, StoreError, audit, page_of};
+use super::{Result, Store, StoreError, page_of};
 use crate::domain::api_key::{KeyGrant, KeyQuery, NewKey, Rotation};
 use crate::domain::{AccountId, Action, Actor, Email, KeyHash, KeyId, KeyRecord, Timestamp};
 
@@ -132,8 +132,7 @@ impl Store {
 
     /// Returns a number that increases whenever any process creates or changes a key.
     pub async fn keys_version(&self) -> Result<i64> {
-        let version = self.first(VERSION, &[]).await?.map(|(version,)| version);
-        version.ok_or_else(|| StoreError::Failed("the version of the keys is missing".to_owned()))
+        version(self.first(VERSION, &[]).await?)
     }
 
     /// Waits until the database notifies this process of a new or changed key. SQLite does not notify other processes.
@@ -143,6 +142,11 @@ impl Store {
             Self::Postgres(db) => db.keys_changed().await,
         }
     }
+}
+
+/// Returns the number in the row that [`VERSION`] finds. Fails without a row: no process would learn of a revoked key.
+pub(super) fn version(row: Option<(i64,)>) -> Result<i64> {
+    row.map(|(version,)| version).ok_or_else(|| StoreError::Failed("the version of the keys is missing".to_owned()))
 }
 
 transactions! { Savepoint, Unlisted:
@@ -234,16 +238,15 @@ pub(super) async fn revoke_all<T: Transaction>(
     email: &Email,
     actor: &Actor,
 ) -> Result<(), T::Error> {
-    let record = both(
+    let revoke = both("UPDATE api_keys SET revoked_at = $1 WHERE account_id = $2 AND revoked_at IS NULL RETURNING id");
+    let revoked: Vec<(i64,)> = tx.all(revoke, &[&actor.at, &account]).await?;
+    let record = among!(
         "INSERT INTO audit (created_at, action, actor, subject, client_address, request_id)
-        SELECT $1, $2, $3, 'key ' || id || ' (' || hint || ') of ' || $4 || ': ' || name, $5, $6
-        FROM api_keys WHERE account_id = $7 AND revoked_at IS NULL ORDER BY id",
+        SELECT $1, $2, $3, 'key ' || id || ' (' || hint || ') of ' || $4 || ': ' || name, $5, $6 FROM api_keys WHERE id",
+        "$7",
+        "ORDER BY id"
     );
-    let (action, name, address) = (Action::RevokeKey.as_str(), actor.name(), audit::client_address(actor));
-    let values: Parameters<'_> = &[&actor.at, &action, &name, email, &address, &actor.request_id, &account];
-    tx.execute(record, values).await?;
-    let revoke = both("UPDATE api_keys SET revoked_at = $1 WHERE account_id = $2 AND revoked_at IS NULL");
-    tx.execute(revoke, &[&actor.at, &account]).await.map(drop)
+    tx.record_each(record, actor, Action::RevokeKey, email, &id_list(&revoked)).await
 }
 
 /// Tells all processes that a key has changed, or what it grants.

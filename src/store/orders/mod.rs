@@ -6,9 +6,9 @@ use tokio_postgres::types::ToSql;
 use super::postgres::rows as postgres_rows;
 use super::row::FromRow;
 use super::sqlite::{Atomicity, Effect, rows};
-use super::statement::{Parameters, Sql, both};
+use super::statement::{Sql, both, id_list};
 use super::transaction::Transaction;
-use super::{Outcome, Result, Store, WriteKey, audit, page_of};
+use super::{Outcome, Result, Store, WriteKey, page_of};
 use crate::domain::order::{PlaceOrderError, TransitionError};
 use crate::domain::{AccountId, Action, Actor, Email, NewOrder, Order, OrderQuery, OrderTransition, Transition};
 
@@ -172,16 +172,15 @@ pub(super) async fn cancel_all<T: Transaction>(
     let record = among!(
         "INSERT INTO audit (created_at, action, actor, subject, client_address, request_id)
         SELECT $1, $2, $3, 'order ' || id || ' of ' || $4, $5, $6 FROM orders WHERE id",
-        "$7"
+        "$7",
+        "ORDER BY id"
     );
     let (from, to) = Transition::Cancel.rule();
-    let (action, name, address) = (Action::CancelOrder.as_str(), actor.name(), audit::client_address(actor));
     for status in from {
         let cancelled: Vec<(i64,)> = tx.all(cancel, &[&to, &actor.at, &account, status]).await?;
-        let orders = format!("{:?}", cancelled.iter().map(|(id,)| id).collect::<Vec<_>>());
+        let orders = id_list(&cancelled);
         tx.execute(release, &[&to.pet(), &orders]).await?;
-        let values: Parameters<'_> = &[&actor.at, &action, &name, email, &address, &actor.request_id, &orders];
-        tx.execute(record, values).await?;
+        tx.record_each(record, actor, Action::CancelOrder, email, &orders).await?;
     }
     Ok(())
 }

@@ -48,7 +48,7 @@ pub fn restore(
     progress: Progress<'_>,
 ) -> Result<Copied> {
     let before_publish = |restored: &Connection| {
-        end_sessions(restored)?;
+        end_sessions_and_links(restored)?;
         Ok(at_once(restored.record(actor, Action::RestoreStore, &of_path(backup)))?)
     };
     copied(deployment, |schema| {
@@ -67,11 +67,11 @@ fn copied(
 
 /// Deletes all sessions and links. Otherwise those that were ended since the backup, perhaps because they were stolen, would
 /// be valid again.
-fn end_sessions(restored: &Connection) -> Result<()> {
+fn end_sessions_and_links(restored: &Connection) -> Result<()> {
     restored.execute("DELETE FROM sessions", [])?;
     // Backups of earlier versions have no links.
     if restored.column_exists(None, "accounts", "link_hash")? {
-        restored.execute("UPDATE accounts SET link_hash = NULL", [])?;
+        restored.execute("UPDATE accounts SET link_hash = NULL WHERE link_hash IS NOT NULL", [])?;
     }
     Ok(())
 }

@@ -63,9 +63,7 @@ impl Schema for PetstoreSchema {
 
     fn verify(&self, conn: &Connection) -> Result<()> {
         migrations::verify(conn)?;
-        if rows::first(conn, keys::VERSION.sqlite, [], rows::read::<(i64,)>)?.is_none() {
-            return Err(StoreError::Failed("the version of the keys is missing".to_owned()).into());
-        }
+        keys::version(rows::first(conn, keys::VERSION.sqlite, [], rows::read)?)?;
         Ok(self.find(conn)?)
     }
 
