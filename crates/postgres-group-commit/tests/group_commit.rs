@@ -1,6 +1,6 @@
 //! Batches, their answers, and what remains after failures, on a real server.
 
-#[path = "../examples/guest_book.rs"]
+#[path = "../examples/postgres_guest_book.rs"]
 #[expect(dead_code, reason = "its `main` is for people")]
 mod guest_book;
 mod guests;

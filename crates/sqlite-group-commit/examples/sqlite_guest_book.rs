@@ -1,5 +1,5 @@
 //! A guest book: POST adds a name, durable before the response, and GET lists the last ones. Run it with
-//! `cargo run --example guest_book data`, then `curl -d Ada localhost:8080`.
+//! `cargo run --example sqlite_guest_book data`, then `curl -d Ada localhost:8080`.
 
 use std::error::Error;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
 //! A guest book: POST adds a name once, durable before the response, and GET lists the last ones. Run it with
-//! `cargo run --example guest_book postgres://localhost/postgres`, then `curl -d Ada localhost:8080`.
+//! `cargo run --example postgres_guest_book postgres://localhost/postgres`, then `curl -d Ada localhost:8080`.
 
 use std::collections::HashMap;
 use std::error::Error;
