@@ -1,8 +1,4 @@
-//! Tests the promises of the crate on real files.
-
-#[path = "../examples/guest_book.rs"]
-#[expect(dead_code, reason = "its `main` is for people")]
-mod guest_book;
+//! What survives a kill, what errors say of a write, backups, and the schema.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
@@ -11,7 +7,6 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use rusqlite::ffi::SQLITE_CONSTRAINT_UNIQUE;
 use rusqlite::{Connection, Statement};
 use sqlite_group_commit::{
     Atomicity, Database, Effect, Error, Folder, Insert, NewRow, Options, Result, Steps, Target, back_up_unmigrated,
@@ -21,46 +16,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 
-const STEPS: &[&str] = &["CREATE TABLE numbers (id INTEGER PRIMARY KEY, number INTEGER NOT NULL UNIQUE)"];
-
-const SCHEMA: Steps = Steps(STEPS);
+use crate::{ADD, Number, SCHEMA, STEPS, guest_book, numbers, open};
 
 /// Folder of the database, set if this test binary runs as the process that is killed.
 const KILLED: &str = "GROUP_COMMIT_TEST_FOLDER";
-
-const ADD: &str = "INSERT INTO numbers (number) VALUES (?)";
-
-/// A row of `numbers`, whose result is its id.
-struct Number(i64);
-
-impl NewRow for Number {
-    const INSERT: Insert = Insert {
-        one: ADD,
-        several: "INSERT INTO numbers (number) VALUES (?), (?), (?), (?), (?), (?), (?), (?)",
-        columns: 1,
-    };
-    const EFFECT: Effect = Effect::Adds;
-    type Added = i64;
-
-    fn bind(&self, statement: &mut Statement<'_>, first: usize) -> rusqlite::Result<()> {
-        statement.raw_bind_parameter(first, self.0)
-    }
-
-    fn added(self, rowid: i64) -> i64 {
-        rowid
-    }
-}
-
-fn open(dir: &Path) -> Database {
-    Database::open(&Folder::new(dir, "test"), &Options::default(), &SCHEMA).unwrap()
-}
-
-fn numbers(db: &Database) -> BTreeSet<i64> {
-    let select = |conn: &Connection| -> Result<_> {
-        Ok(conn.prepare("SELECT number FROM numbers")?.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?)
-    };
-    db.read(select).unwrap()
-}
 
 #[test]
 fn killed_process_loses_no_acknowledged_write() {
@@ -71,7 +30,7 @@ fn killed_process_loses_no_acknowledged_write() {
     let mut acknowledged = BTreeSet::new();
     for round in 1..=5 {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["killed_process_loses_no_acknowledged_write", "--exact", "--nocapture"]);
+        command.args(["durability::killed_process_loses_no_acknowledged_write", "--exact", "--nocapture"]);
         let mut child = command.env(KILLED, folder.path()).stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
@@ -125,35 +84,6 @@ fn write_until_killed(folder: &Path) -> ! {
     loop {
         std::thread::park();
     }
-}
-
-#[tokio::test]
-async fn failed_write_leaves_its_batch_alone() {
-    let folder = tempfile::tempdir().unwrap();
-    let db = open(folder.path());
-    let rows = (0..100).map(|number| db.add_row(Number(if number == 50 { 7 } else { number })));
-    let refuse = db.submit(Atomicity::Savepoint, Effect::Any, |conn| -> Result<()> {
-        conn.execute(ADD, [1_000])?;
-        Err(Error::Refused("changed my mind".into()))
-    });
-    let (added, refused) = tokio::join!(futures(rows), refuse);
-    assert!(refused.unwrap_err().is_not_applied());
-    for (number, added) in (0..).zip(added) {
-        match added {
-            Ok(id) => {
-                let find = "SELECT number FROM numbers WHERE id = ?1";
-                let found: i64 = db.read(|conn| Ok::<_, Error>(conn.query_row(find, [id], |row| row.get(0))?)).unwrap();
-                assert_eq!(found, number, "each task gets the id of its own row");
-            }
-            Err(error) => {
-                assert!(matches!(error, Error::Constraint(_, SQLITE_CONSTRAINT_UNIQUE)), "{number}: {error:?}");
-                assert!(error.is_not_applied() && number == 50, "{number}: {error:?}");
-            }
-        }
-    }
-    assert_eq!(numbers(&db), (0..100).filter(|number| *number != 50).collect());
-    db.close().await;
-    assert!(matches!(db.add_row(Number(1)).await, Err(Error::Unavailable(_))));
 }
 
 #[tokio::test]
@@ -243,21 +173,6 @@ async fn process_opens_a_database_once() {
     db.close().await;
     drop(db);
     assert_eq!(numbers(&open(&dir)), [1].into());
-}
-
-/// Queues all before it waits for the first.
-async fn futures<T>(all: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
-    let mut all: Vec<_> = all.map(|future| (Box::pin(future), None)).collect();
-    std::future::poll_fn(|context| {
-        for (future, output) in all.iter_mut().filter(|(_, output)| output.is_none()) {
-            if let std::task::Poll::Ready(value) = future.as_mut().poll(context) {
-                *output = Some(value);
-            }
-        }
-        if all.iter().all(|(_, output)| output.is_some()) { ().into() } else { std::task::Poll::Pending }
-    })
-    .await;
-    all.into_iter().filter_map(|(_, output)| output).collect()
 }
 
 #[tokio::test]
