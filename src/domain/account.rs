@@ -8,6 +8,9 @@ use unicode_normalization::UnicodeNormalization;
 use super::secret::push_random;
 use super::{Invalid, Secret, Timestamp, names};
 
+/// The end of the addresses of deleted accounts. No mailbox has such an address (RFC 2606, section 2).
+pub const PSEUDONYMS: &str = "@account.invalid";
+
 /// Id of an account, unique within its database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AccountId(pub i64);
@@ -15,7 +18,7 @@ pub struct AccountId(pub i64);
 impl AccountId {
     /// Returns the address of the account after it was erased, also in the audit.
     pub fn pseudonym(self) -> String {
-        format!("erased-{}@account.invalid", self.0)
+        format!("erased-{}{PSEUDONYMS}", self.0)
     }
 }
 

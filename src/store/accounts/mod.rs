@@ -6,7 +6,7 @@
 use super::statement::{Parameters, Sql, both};
 use super::transaction::Transaction;
 use super::{Result, Store, audit, keys, orders};
-use crate::domain::account::PasswordDigest;
+use crate::domain::account::{PSEUDONYMS, PasswordDigest};
 use crate::domain::session::{ABSOLUTE, IDLE, NewSession, SKEW};
 use crate::domain::{
     Account, AccountId, Action, Actor, Email, KeyHash, NewAccount, Role, Session, SessionHash, Timestamp,
@@ -206,6 +206,9 @@ async fn create_account<T: Transaction>(tx: &T, new: NewAccount, actor: Actor) -
         VALUES ($1, $2, $3, $4, $5) ON CONFLICT (email_folded) DO NOTHING RETURNING id",
     );
     let NewAccount { email, password, role, now } = new;
+    if email.folded().ends_with(PSEUDONYMS) {
+        return Ok(None);
+    }
     let password = password.map(|digest| digest.0);
     let inserted = tx.first(insert, &[&email, &email.folded(), &password, &role, &now]).await?;
     let Some((id,)) = inserted else { return Ok(None) };
@@ -251,7 +254,7 @@ async fn set_email<T: Transaction>(tx: &T, account: AccountId, new: Email, actor
     let Some((old,)) = tx.first::<(Email,)>(LOCK, &[&account]).await? else { return Ok(false) };
     let set = both("UPDATE accounts SET email = $1, email_folded = $2, link_hash = NULL WHERE id = $3");
     tx.execute(set, &[&new, &new.folded(), &account]).await?;
-    audit::rename(tx, &old, new.as_str()).await?;
+    audit::rename(tx, &old, &new).await?;
     tx.record(&actor, Action::SetEmail, &format!("{} to {}", old.as_str(), new.as_str())).await?;
     Ok(true)
 }

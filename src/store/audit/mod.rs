@@ -43,32 +43,57 @@ const DELETE_OLD: Sql = Sql {
 /// Statements that each connection of PostgreSQL for reads or single writes prepares.
 pub const STATEMENTS: &[Sql] = &[LIST, LIST_DESCENDING, DELETE_OLD];
 
-/// Gives an account another name. In a text, the name is a word, perhaps the last before a colon.
-pub(super) async fn rename<T: Transaction>(tx: &T, from: &Email, to: &str) -> Result<(), T::Error> {
-    let rename = both(
-        "UPDATE audit SET actor = CASE actor WHEN $1 THEN $2 ELSE actor END,
-            subject = trim(replace(replace(' ' || subject || ' ', ' ' || $1 || ' ', ' ' || $2 || ' '),
-                ' ' || $1 || ': ', ' ' || $2 || ': '))
-        WHERE actor = $1 OR replace(subject, $1, '') <> subject",
-    );
-    tx.execute(rename, &[from, &to]).await.map(drop)
+/// The subject with the address `$1` as `$2`. In a subject, an address is a word, perhaps the last before a colon.
+macro_rules! renamed {
+    () => {
+        "trim(replace(replace(' ' || subject || ' ', ' ' || $1 || ' ', ' ' || $2 || ' '), ' ' || $1 || ': ', ' ' || $2 || ': '))"
+    };
 }
 
-/// Replaces the addresses of an account by its pseudonym, and removes the names of its keys, which its owner has chosen, and
-/// the network addresses of its requests.
+/// Replaces the address `$1` by the pseudonym `$2`. Removes an earlier address, names of keys, which their owner has chosen,
+/// and the network addresses of requests.
+macro_rules! erase {
+    ($position:literal) => {
+        concat!(
+            "UPDATE audit SET actor = CASE actor WHEN $1 THEN $2 ELSE actor END,
+                client_address = CASE actor WHEN $1 THEN NULL ELSE client_address END,
+                subject = CASE
+                    WHEN action = 'account.set_email' AND ",
+            $position,
+            "(subject, ' to ' || $1) > 0 THEN $2
+                    WHEN action LIKE 'key.%' AND ",
+            $position,
+            "(subject, ' of ' || $1 || ': ') BETWEEN 1 AND ",
+            $position,
+            "(subject, ': ')
+                        THEN substr(subject, 1, ",
+            $position,
+            "(subject, ': ') - length($1) - 1) || $2
+                    ELSE ",
+            renamed!(),
+            " END
+            WHERE actor = $1 OR ",
+            $position,
+            "(subject, $1) > 0"
+        )
+    };
+}
+
+const ERASE: Sql = Sql { sqlite: erase!("instr"), postgres: erase!("strpos") };
+
+/// Gives an account another address.
+pub(super) async fn rename<T: Transaction>(tx: &T, from: &Email, to: &Email) -> Result<(), T::Error> {
+    let rename = both(concat!(
+        "UPDATE audit SET actor = CASE actor WHEN $1 THEN $2 ELSE actor END, subject = ",
+        renamed!(),
+        " WHERE actor = $1 OR replace(subject, $1, '') <> subject"
+    ));
+    tx.execute(rename, &[from, to]).await.map(drop)
+}
+
+/// Replaces the addresses of an account by its pseudonym, in one pass over all rows.
 pub(super) async fn erase<T: Transaction>(tx: &T, account: AccountId, email: &Email) -> Result<(), T::Error> {
-    let hide_names = both(
-        "UPDATE audit SET subject = substr(subject, 1, length(subject) - length(k.name) - 2) FROM api_keys k
-        WHERE k.account_id = $1 AND subject LIKE 'key %' AND substr(subject,
-            length(subject) - length(k.name) - length(CAST($2 AS text)) - 1) = $2 || ': ' || k.name",
-    );
-    tx.execute(hide_names, &[&account, email]).await?;
-    rename(tx, email, &account.pseudonym()).await?;
-    let hide_earlier_addresses =
-        both("UPDATE audit SET subject = $1 WHERE action = 'account.set_email' AND subject LIKE '% to ' || $1");
-    let hide_clients = both("UPDATE audit SET client_address = NULL WHERE actor = $1");
-    tx.execute(hide_earlier_addresses, &[&account.pseudonym()]).await?;
-    tx.execute(hide_clients, &[&account.pseudonym()]).await.map(drop)
+    tx.execute(ERASE, &[email, &account.pseudonym()]).await.map(drop)
 }
 
 impl Store {
