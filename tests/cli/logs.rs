@@ -129,6 +129,11 @@ async fn keys_that_clients_send_elsewhere_are_hidden() {
     assert_eq!(line["request_id"], "a-pet_live_[hidden]");
     assert_eq!(line["path"], "/v1/pet_live_[hidden]");
     assert_eq!(line["user_agent"], "\"pet_live_[hidden]\" b");
+
+    // Mail programs encode links.
+    let encoded = format!("/password/{}", key.replace('_', "%5F"));
+    Request::new(server.address("store"), "GET", &encoded).send().await;
+    assert_eq!(server.logged("request")["path"], "/password/pet_live_[hidden]");
     let log = server.end_by(Signal::TERM).stderr;
     assert!(!log.contains(&key["pet_live_".len()..]), "{log}");
 }

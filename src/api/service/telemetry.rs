@@ -1,12 +1,14 @@
 //! The telemetry of a request: its metrics, its trace and its log line.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::time::Duration;
 
 use axum::extract::MatchedPath;
 use axum::http::header::USER_AGENT;
 use axum::http::request::Parts;
-use axum::http::{HeaderValue, Method, Response, StatusCode};
+use axum::http::{HeaderValue, Method, Response, StatusCode, Uri};
+use percent_encoding::percent_decode_str;
 
 use crate::api::caller::Caller;
 use crate::api::client::client_address;
@@ -14,6 +16,7 @@ use crate::api::counters::requests::{RequestInProgress, Route};
 use crate::api::error::Cause;
 use crate::api::operations::Operation;
 use crate::api::state::Api;
+use crate::redaction::without_keys;
 use crate::telemetry::trace_context::{TraceId, TraceParent};
 use crate::telemetry::traces::{self, Span};
 
@@ -49,8 +52,7 @@ impl<'s> RequestTelemetry<'s> {
             let user_agent = head.headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok());
             Box::new(LogEntry {
                 method: head.method.clone(),
-                // Without the query, which is private.
-                path: head.uri.path().to_owned(),
+                path: logged_path(&head.uri),
                 // IPv4 clients of a listener for IPv6 have mapped addresses.
                 client_address: client_address(peer, &head.headers, &api.trusted_proxies).to_canonical(),
                 user_agent: user_agent.map(|agent| agent[..agent.len().min(USER_AGENT_LENGTH)].to_owned()),
@@ -141,6 +143,13 @@ impl Drop for RequestTelemetry<'_> {
             traces::end(&span, self.in_progress.method(), None, None);
         }
     }
+}
+
+/// Returns the path without the query, which is private. If it has an encoded key, decoded, so that the log hides the key.
+fn logged_path(uri: &Uri) -> String {
+    let decoded = percent_decode_str(uri.path()).decode_utf8_lossy();
+    let shown = if matches!(without_keys(decoded.as_bytes()), Cow::Owned(_)) { &decoded } else { uri.path() };
+    shown.to_owned()
 }
 
 /// The status of a request whose client went away, for the log. nginx uses it too.
