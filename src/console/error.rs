@@ -80,7 +80,10 @@ impl From<StoreError> for PageError {
                 let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "Temporarily unavailable", message);
                 Self { cause: Some(Cause(cause)), retry_after, ..error }
             }
-            StoreError::Failed(cause) | StoreError::Refused(cause) => Self::internal(Cause(cause)),
+            StoreError::Refused(why) => {
+                Self::new(StatusCode::CONFLICT, "Not possible", format!("Nothing was changed: {why}."))
+            }
+            StoreError::Failed(cause) => Self::internal(Cause(cause)),
         }
     }
 }
