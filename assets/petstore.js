@@ -18,6 +18,37 @@ for (const button of document.querySelectorAll("button[data-copy]")) {
   });
 }
 
+// Forms with a password. While too many people sign in, the service says when to send one again.
+for (const form of document.querySelectorAll("form[data-again]")) {
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    const button = form.querySelector("button");
+    const body = new URLSearchParams(new FormData(form));
+    button.disabled = true;
+    try {
+      let response;
+      for (;;) {
+        response = await fetch(form.action, { method: "POST", body });
+        const seconds = response.status === 503 && Number(response.headers.get("Retry-After"));
+        if (!seconds) break;
+        button.textContent = `Many people are signing in. Trying again in ${seconds} s`;
+        await new Promise((resolve) => setTimeout(resolve, seconds * 1000));
+      }
+      if (response.redirected) {
+        location.assign(response.url);
+      } else {
+        const page = await response.text();
+        document.open();
+        document.write(page);
+        document.close();
+      }
+    } catch {
+      // The browser shows why the service cannot be reached.
+      form.submit();
+    }
+  });
+}
+
 // Updates the request beside a form while its fields change.
 const quote = { json: JSON.stringify, shell: (text) => `'${text.replaceAll("'", "'\\''")}'` };
 

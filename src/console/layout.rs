@@ -12,9 +12,9 @@ use super::form::simulation::{CHOICES, Choices};
 use super::session::current_user::CurrentUser;
 use crate::domain::{Deployment, Role};
 
-/// Allows only our own files, no inline scripts or styles, forms to this host only, and no framing.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; form-action 'self'; \
-                      base-uri 'none'; frame-ancestors 'none'";
+/// Allows only our own files and requests to ourselves, no inline scripts or styles, forms to this host only, and no framing.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+                      form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
 /// The section of a page that has no link in the header.
 pub const NO_SECTION: &str = "-";

@@ -41,8 +41,8 @@ async fn pages_are_small_and_self_contained() {
         assert!([200, 404].contains(&page.status()));
         assert_eq!(page.header("content-type"), Some("text/html; charset=utf-8"));
         assert!(page.body.len() < 32 * 1024, "{} bytes: {}", page.body.len(), &page.body[..200]);
-        let policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; form-action 'self'; \
-                      base-uri 'none'; frame-ancestors 'none'";
+        let policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+                      form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
         assert_eq!(page.header("content-security-policy"), Some(policy));
         for inline in ["<style", " style=", "<script>", " onclick=", "javascript:"] {
             assert!(!page.body.contains(inline), "{inline}");
