@@ -18,34 +18,25 @@ for (const button of document.querySelectorAll("button[data-copy]")) {
   });
 }
 
-// Forms with a password. While too many people sign in, the service says when to send one again.
-for (const form of document.querySelectorAll("form[data-again]")) {
+// Forms with a password. While many people sign in, a form waits for its turn before it is sent.
+for (const form of document.querySelectorAll("form[data-turn]")) {
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     const button = form.querySelector("button");
-    const body = new URLSearchParams(new FormData(form));
+    const said = document.createElement("p");
+    said.role = "status";
+    form.append(said);
     button.disabled = true;
-    try {
-      let response;
-      for (;;) {
-        response = await fetch(form.action, { method: "POST", body });
-        const seconds = response.status === 503 && Number(response.headers.get("Retry-After"));
-        if (!seconds) break;
-        button.textContent = `Many people are signing in. Trying again in ${seconds} s`;
-        await new Promise((resolve) => setTimeout(resolve, seconds * 1000));
-      }
-      if (response.redirected) {
-        location.assign(response.url);
-      } else {
-        const page = await response.text();
-        document.open();
-        document.write(page);
-        document.close();
-      }
-    } catch {
-      // The browser shows why the service cannot be reached.
-      form.submit();
+    for (let tries = 0; tries < 20; tries++) {
+      const turn = await fetch(form.dataset.turn).catch(() => null);
+      if (turn?.status !== 503) break;
+      const seconds = Number(turn.headers.get("Retry-After"));
+      said.textContent = `The service is busy. Trying again in ${seconds} s.`;
+      await new Promise((resolve) => setTimeout(resolve, seconds * 1000));
     }
+    said.remove();
+    button.disabled = false;
+    form.submit();
   });
 }
 

@@ -69,6 +69,7 @@ pub fn routes(console: &Arc<Console>) -> Router {
         .route("/", get(pages::overview::show))
         .route("/sign-up", get(pages::sign_up::show).post(pages::sign_up::submit))
         .route("/sign-in", get(pages::sign_in::show).post(pages::sign_in::submit))
+        .route("/sign-in/turn", get(pages::sign_in::turn))
         // A GET does not sign out, because it changes nothing.
         .route("/sign-out", get(async |user: CurrentUser| user.redirect("")).post(pages::sign_in::sign_out))
         .route("/account", get(pages::account::show))

@@ -1,12 +1,15 @@
 //! Signing in and out.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use askama::Template;
-use axum::http::Uri;
+use axum::extract::State;
+use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 
 use super::link;
+use crate::console::Console;
 use crate::console::error::PageError;
 use crate::console::form::submission::{Field, Form, status};
 use crate::console::layout::{self, NO_SECTION, Site};
@@ -77,6 +80,12 @@ pub async fn begin_session(
     let session = NewSession { hash: token.hash(), account, now: user.api().clock.steady() };
     let begun = user.api().store.create_session(session, checked).await?;
     Ok(begun.then(|| user.redirect_signed_in(page, &token)))
+}
+
+/// Fails while a password would not be checked, with the time until then.
+pub async fn turn(State(console): State<Arc<Console>>) -> Result<StatusCode, PageError> {
+    console.passwords.place()?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 pub async fn sign_out(user: CurrentUser) -> Result<Response, PageError> {
