@@ -57,8 +57,9 @@ fn erased_account_leaves_only_its_orders() {
             NewKey::of(&key, owner, KeyName::parse(name.to_owned()).unwrap(), NOW, None)
         };
         store.create_key(named(ada, "Ada's: laptop of ada@example.com"), by_ada).await.unwrap();
-        // Its address ends like hers, and a key is named after her.
+        // Its address ends like hers, its next one begins like hers, and a key is named after her.
         let da = account(&store, "da@example.com").await;
+        assert!(store.set_email(da, email("ada@example.com.au"), OPERATOR).await.unwrap());
         store.create_key(named(da, "for ada@example.com and xada@example.com"), OPERATOR).await.unwrap();
         let pet_id = create_pet(&store, "Rex", PetStatus::Available).await.unwrap();
         let order = NewOrder { account: ada, pet_id, now: NOW };
@@ -79,7 +80,7 @@ fn erased_account_leaves_only_its_orders() {
         assert_eq!(store.erase_account(ada, true, OPERATOR).await.unwrap(), None);
         assert_eq!(left(&store).await, (1, 0), "the other account keeps its message");
         let keys = store.list_keys().await.unwrap();
-        assert_eq!(keys.iter().map(|key| key.account.as_str()).collect::<Vec<_>>(), ["da@example.com"]);
+        assert_eq!(keys.iter().map(|key| key.account.as_str()).collect::<Vec<_>>(), ["ada@example.com.au"]);
         assert_eq!(store.find_session(&begun.hash).await.unwrap(), None);
         assert_eq!(store.find_account(&email("ada@example.com")).await.unwrap(), None);
         assert_eq!(store.find_email(ada).await.unwrap(), Some(email(&ada.pseudonym())));
@@ -90,8 +91,9 @@ fn erased_account_leaves_only_its_orders() {
             key.create | command line | key 1 (pet_test_…) of erased-1@account.invalid | -
             account.set_email | command line | erased-1@account.invalid | -
             key.create | erased-1@account.invalid | key 2 (pet_test_…) of erased-1@account.invalid | -
-            account.create | command line | da@example.com (customer) | -
-            key.create | command line | key 3 (pet_test_…) of da@example.com: for erased-1@account.invalid and xada@example.com | -
+            account.create | command line | ada@example.com.au (customer) | -
+            account.set_email | command line | da@example.com to ada@example.com.au | -
+            key.create | command line | key 3 (pet_test_…) of ada@example.com.au: for erased-1@account.invalid and xada@example.com | -
             key.revoke | command line | key 1 (pet_test_…) of erased-1@account.invalid | -
             key.revoke | command line | key 2 (pet_test_…) of erased-1@account.invalid | -
             order.cancel | command line | order 1 of erased-1@account.invalid | -

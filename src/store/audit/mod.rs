@@ -60,7 +60,7 @@ macro_rules! erase {
                 subject = CASE
                     WHEN action = 'account.set_email' AND ",
             $position,
-            "(subject, ' to ' || $1) > 0 THEN $2
+            "(subject || ' ', ' to ' || $1 || ' ') > 0 THEN $2
                     WHEN action LIKE 'key.%' AND ",
             $position,
             "(subject, ' of ' || $1 || ': ') BETWEEN 1 AND ",
