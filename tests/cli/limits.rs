@@ -13,7 +13,7 @@ const LIMITS: &str = r#"
     headers | 100 → 431 | bounded-http/connection.rs | http1::Builder::new()
     body | 64 KiB → 413 | api/input/query_and_body.rs | MAX_BODY: usize = 64 * 1024;
     body with its chunked coding | 1 MiB → 400 | bounded-http/limits.rs | body: 1 << 20,
-    fields of a form | 64 → ignored | console/form/submission.rs | FIELDS: usize = 64;
+    fields of a form | 128 → ignored | console/form/submission.rs | FIELDS: usize = 128;
     form of the console | 128 KiB → 413 | console/form/submission.rs | SIZE: usize = 128 * 1024;
     items per page (`limit`) | 100, by default 20 | domain/page.rs | MAX: u8 = 100;
     texts on a page of messages | 256 KiB → the page ends | store/messages/mod.rs | PAGE_BYTES: usize = 256 * 1024;

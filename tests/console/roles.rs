@@ -73,11 +73,18 @@ fn step_of_selected_orders_is_taken_for_each_on_its_own() {
         assert!(none.body.contains("Select at least one order."), "{}", none.body);
         assert_eq!(ada.post(path, &[("step", "x"), ("order", "4")]).await.status(), 400);
 
+        let missing: Vec<_> = (101..=200).map(|order: i32| ("order", order.to_string())).collect();
+        let mut selected: Vec<_> = missing.iter().map(|(name, order)| (*name, &**order)).collect();
+        selected.push(("step", "approve"));
+        assert!(ada.post(path, &selected).await.body.contains("Order 200: "), "none is cut");
+
         let page = grace.post("/orders/steps", &select("deliver", "two")).await;
         assert_eq!(page.status(), 403);
         assert_eq!(page.body.matches("Nothing was changed. Only staff may do this.").count(), 3, "{}", page.body);
-        let page = grace.post("/orders/steps", &[("step", "cancel"), ("order", "4")]).await;
-        assert!(page.body.contains("Order 4 is now cancelled."), "{}", page.body);
+        let page = grace.post("/orders/4/cancel?status=delivered", &[]).await;
+        for shown in ["Order 4 is now cancelled.", "You have no delivered orders."] {
+            assert!(page.body.contains(shown), "the list keeps its filter: {}", page.body);
+        }
 
         let rows = service.audit().await;
         let mut rows: Vec<_> = rows

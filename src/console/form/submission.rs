@@ -37,6 +37,10 @@ impl Form {
         Self(form_urlencoded::parse(bytes).into_owned().take(FIELDS).collect())
     }
 
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Returns the value of a field. Empty if there is no such field.
     pub fn get(&self, name: &str) -> &str {
         self.0.iter().find(|(found, _)| found == name).map_or("", |(_, value)| value)

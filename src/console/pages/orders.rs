@@ -39,6 +39,12 @@ struct List<'a> {
 }
 
 impl List<'_> {
+    /// The query of the list's address, for forms after which the list keeps its filters.
+    fn query(&self) -> String {
+        let query = self.view.parameters.without(&[]);
+        if query.is_empty() { query } else { format!("?{query}") }
+    }
+
     /// The steps that at least one order allows.
     fn steps(&self) -> impl Iterator<Item = Transition> {
         Transition::ALL.into_iter().filter(|step| self.orders.iter().any(|order| order.steps().any(|one| one == *step)))
@@ -115,12 +121,13 @@ async fn place_order(
 ) -> Result<Response, PageError> {
     let api_call = ApiCall::post(who, Operation::PlaceOrder, None, &key, &body(&pet.into()).to_string(), fields).await;
     let pet_id = if api_call.status.is_success() { Field::default() } else { pet_id };
-    done(who, pet_id, key, None, api_call).await
+    done(who, pet_id, key, None, api_call, Form::default()).await
 }
 
 pub async fn step(
     who: SignedIn,
     Path((id, step)): Path<(String, String)>,
+    uri: Uri,
     fields: Form,
 ) -> Result<Response, PageError> {
     let (Some(id), Ok(step)) = (integer(&id), Transition::parse(&step)) else {
@@ -128,7 +135,7 @@ pub async fn step(
     };
     let key = RequestKey::of(&fields);
     let api_call = ApiCall::post(&who, operation(step), Some(id), &key.of_entry(id), "", &fields).await;
-    done(&who, Field::default(), key, Some(id), api_call).await
+    done(&who, Field::default(), key, Some(id), api_call, Form::of_query(&uri)).await
 }
 
 /// Takes a step for each selected order, as one form for each would. The list keeps its filters.
@@ -165,16 +172,20 @@ const fn operation(step: Transition) -> Operation {
     }
 }
 
-/// Returns the list after a form, beginning with the order that the form was about. `order` is the one that it changes.
+/// Returns the list after a form: the one of `parameters`, or of all orders, beginning with the one that the form was about.
+/// `order` is the one that it changes.
 async fn done(
     who: &SignedIn,
     pet_id: Field,
     key: RequestKey,
     order: Option<i64>,
     api_call: ApiCall,
+    mut parameters: Form,
 ) -> Result<Response, PageError> {
     let (words, shown) = outcome(who, order, &api_call).await?;
-    let parameters = shown.map_or_else(Form::default, |id| Form::parse(format!("from={id}").as_bytes()));
+    if let (Some(id), true) = (shown, parameters.is_empty()) {
+        parameters = Form::parse(format!("from={id}").as_bytes());
+    }
     let view = View::new(pet_id, key.after(api_call.status));
     let (status_code, outcomes) = (api_call.status, vec![(api_call.status.is_success(), words)]);
     View { status_code, parameters, sent: Some(api_call), outcomes, ..view }.show(who).await
