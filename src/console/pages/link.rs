@@ -66,9 +66,16 @@ pub async fn show(user: CurrentUser, Path(token): Path<String>) -> Result<Respon
 
 pub async fn submit(user: CurrentUser, Path(token): Path<String>, fields: Form) -> Result<Response, PageError> {
     let (account, hash) = find(&user, &token).await?;
-    let (new, chosen) = fields.new_password("new", "Enter a new password.", "The new password");
+    let (mut new, chosen) = fields.new_password("new", "Enter a new password.", "The new password");
     let Some(chosen) = chosen else { return Ok(choice(&user, &account, new)) };
-    let digest = user.console.passwords.place()?.hash(chosen).await;
+    let place = user.console.passwords.place()?;
+    let current = user.api().store.find_password(&account.email).await?.map(|(_, digest)| digest);
+    // Staff know a temporary password.
+    if place.check(fields.secret("new"), current).await {
+        new.error = Some("Choose another password than the current one.".to_owned());
+        return Ok(choice(&user, &account, new));
+    }
+    let digest = place.hash(chosen).await;
     let (now, actor) = (user.api().clock.steady(), user.actor_of(&account.email));
     match user.api().store.use_link(hash, digest, now, actor).await? {
         true => Ok(user.redirect_signed_out("sign-in?notice=password-chosen")),
@@ -83,7 +90,7 @@ async fn find(user: &CurrentUser, token: &str) -> Result<(Account, KeyHash), Pag
 }
 
 fn ended() -> PageError {
-    PageError::not_found("This link is no longer valid. Ask for another one.")
+    PageError::not_found("This link was used, or has expired. Ask for another one.")
 }
 
 fn choice(user: &CurrentUser, account: &Account, new: Field) -> Response {
