@@ -1,4 +1,4 @@
-//! Writes beside each other, and beside other programs.
+//! Concurrent writes, and writes of other programs.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::{ADD, Number, numbers, open, open_with};
 
-/// Maximum time for what must happen.
+/// Time after which a test that waits fails.
 const TIMEOUT: Duration = Duration::from_mins(1);
 
 #[tokio::test]
@@ -190,7 +190,7 @@ fn outside(folder: &Path) -> Connection {
     conn
 }
 
-/// Queues all before it waits for the first.
+/// Awaits all futures, and polls each before it waits for the first.
 async fn futures<T>(all: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
     let mut all: Vec<_> = all.map(|future| (Box::pin(future), None)).collect();
     std::future::poll_fn(|context| {
