@@ -1,6 +1,7 @@
 //! SIGINT and SIGTERM in commands that write files or the database. The command cleans up, reports what was written, and
 //! exits with status 128 plus the signal's number, like a shell.
 
+use std::future::pending;
 use std::io;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -15,22 +16,31 @@ static RECEIVED: AtomicU8 = AtomicU8::new(0);
 
 /// Starts to catch both signals. The command polls [`is_received`]; a second signal ends the process at once.
 pub fn catch() -> io::Result<()> {
+    listen([Signal::INT, Signal::TERM], |signal| {
+        let number = signal.as_raw() as u8;
+        if RECEIVED.swap(number, Ordering::Relaxed) != 0 {
+            std::process::exit(128 + i32::from(number));
+        }
+    })
+}
+
+/// Catches these signals, and calls `receive` for each that arrives, on a thread of its own.
+pub fn listen(
+    signals: impl IntoIterator<Item = Signal>,
+    receive: impl Fn(Signal) + Clone + Send + 'static,
+) -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_io().build()?;
     let entered = runtime.enter();
-    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-    drop(entered);
-    let wait = async move {
-        loop {
-            let number = tokio::select! {
-                _ = interrupt.recv() => 2,
-                _ = terminate.recv() => 15,
-            };
-            if RECEIVED.swap(number, Ordering::Relaxed) != 0 {
-                std::process::exit(128 + i32::from(number));
+    for kind in signals {
+        let (mut received, receive) = (signal(SignalKind::from_raw(kind.as_raw()))?, receive.clone());
+        runtime.spawn(async move {
+            while received.recv().await.is_some() {
+                receive(kind);
             }
-        }
-    };
-    thread::Builder::new().name("signals".into()).spawn(move || runtime.block_on(wait))?;
+        });
+    }
+    drop(entered);
+    thread::Builder::new().name("signals".into()).spawn(move || runtime.block_on(pending::<()>()))?;
     Ok(())
 }
 

@@ -1,7 +1,6 @@
 //! Signals, the end of stdin, and COMMAND.
 
 use std::fs::{self, File};
-use std::future::pending;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
@@ -15,8 +14,6 @@ use rustix::fs::{FileType, fstat};
 use rustix::io::retry_on_intr;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpgrp, kill_process, waitid};
 use rustix::termios::tcgetpgrp;
-use tokio::runtime::Builder;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tracing::Level;
 
@@ -51,22 +48,12 @@ impl Supervisor {
     pub fn start() -> io::Result<(Arc<Self>, UnboundedReceiver<()>)> {
         let (stop, stops) = unbounded_channel();
         let supervisor = Arc::new(Self { command: Mutex::new(State::Waiting), ended: Condvar::new(), stop });
-        let runtime = Builder::new_current_thread().enable_io().build()?;
         // The mask of signals that were ignored at the start, as SIGHUP by nohup. They stay ignored.
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         let mask = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());
         let is_ignored = |kind: &Signal| mask.unwrap_or(0) >> (kind.as_raw() - 1) & 1 == 1;
-        for kind in SIGNALS.into_iter().filter(|kind| !is_ignored(kind)) {
-            let _entered = runtime.enter();
-            let mut received = signal(SignalKind::from_raw(kind.as_raw()))?;
-            let supervisor = Arc::clone(&supervisor);
-            runtime.spawn(async move {
-                while received.recv().await.is_some() {
-                    supervisor.receive(kind);
-                }
-            });
-        }
-        thread::Builder::new().name("signals".into()).spawn(move || runtime.block_on(pending::<()>()))?;
+        let receiver = Arc::clone(&supervisor);
+        interrupt::listen(SIGNALS.into_iter().filter(|kind| !is_ignored(kind)), move |kind| receiver.receive(kind))?;
         Ok((supervisor, stops))
     }
 
