@@ -101,8 +101,8 @@ struct Ready<'a> {
 }
 
 impl Ready<'_> {
-    /// Returns the environment variables of COMMAND.
-    fn variables(&self) -> Vec<(String, OsString)> {
+    /// Sets the environment variables of COMMAND.
+    fn set_variables(&self, command: &mut process::Command) {
         let texts = [
             ("STORE_URL", self.store_url),
             ("MESSAGES_URL", self.messages_url),
@@ -113,10 +113,8 @@ impl Ready<'_> {
             ("STORE_EMAIL", self.email),
             ("STORE_PASSWORD", self.password),
         ];
-        let texts = texts.map(|(name, value)| (name.to_owned(), value.into()));
-        let keys = self.keys.iter().map(|(name, key)| (variable(name), key.into()));
-        let folder = ("STORE_DATA_DIR".to_owned(), self.data_dir.into());
-        texts.into_iter().chain(keys).chain([folder]).collect()
+        let keys = self.keys.iter().map(|(name, key)| (variable(name), key));
+        command.envs(texts).envs(keys).env("STORE_DATA_DIR", self.data_dir).envs(no_proxy());
     }
 }
 
@@ -199,7 +197,8 @@ impl Ephemeral {
                 return printed.await.map_err(|Failure(why)| why.into());
             };
             let mut command = process::Command::new(program);
-            supervisor.run(command.args(arguments).envs(ready.variables()).envs(no_proxy()));
+            ready.set_variables(&mut command);
+            supervisor.run(command.args(arguments));
             Ok(())
         };
         let started = app::start(&self.settings.0, Arc::clone(store), ready).await?;
