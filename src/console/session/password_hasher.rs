@@ -54,19 +54,14 @@ pub struct QueuePlace<'p> {
     permit: Arc<OwnedSemaphorePermit>,
 }
 
-/// The queue is full, for this time at least.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Busy(Duration);
-
-impl From<Busy> for PageError {
-    fn from(Busy(wait): Busy) -> Self {
-        Self {
-            status: StatusCode::SERVICE_UNAVAILABLE,
-            title: "Busy",
-            message: "Too many people are signing in at the same time. Try again in a moment.".into(),
-            cause: Some(Cause("the password queue is full".to_owned())),
-            retry_after: Some(Duration::from_secs(wait.as_secs() + 1)),
-        }
+/// The error while the queue is full, for `wait` at least.
+fn busy(wait: Duration) -> PageError {
+    PageError {
+        status: StatusCode::SERVICE_UNAVAILABLE,
+        title: "Busy",
+        message: "Too many people are signing in at the same time. Try again in a moment.".into(),
+        cause: Some(Cause("the password queue is full".to_owned())),
+        retry_after: Some(Duration::from_secs(wait.as_secs() + 1)),
     }
 }
 
@@ -85,7 +80,7 @@ impl PasswordHasher {
     }
 
     /// Takes a place in the queue. Callers take it before anything else, so that rejected attempts cost nothing.
-    pub fn place(&self) -> Result<QueuePlace<'_>, Busy> {
+    pub fn place(&self) -> Result<QueuePlace<'_>, PageError> {
         let waiting = self.waiting();
         let wait = Duration::from_micros(self.took.load(Ordering::Relaxed) * waiting as u64 / self.threads as u64);
         let has_room = waiting < ALWAYS || wait <= LONGEST_WAIT;
@@ -93,7 +88,7 @@ impl PasswordHasher {
             Ok(permit) if has_room => Ok(QueuePlace { hasher: self, permit: Arc::new(permit) }),
             _ => {
                 self.counters.refused.increment();
-                Err(Busy(wait.saturating_sub(LONGEST_WAIT)))
+                Err(busy(wait.saturating_sub(LONGEST_WAIT)))
             }
         }
     }
@@ -155,16 +150,11 @@ fn hash_all(work: &Mutex<Receiver<Work>>, took: &AtomicU64) {
     // If it fails, hashing only takes more of the API's time.
     let _ = rustix::process::nice(NICE);
     loop {
-        let next = work.lock().recv();
-        match next {
-            Ok(work) => {
-                let began = Instant::now();
-                work();
-                let average = (took.load(Ordering::Relaxed) * 7 + microseconds(began.elapsed())) / 8;
-                took.store(average, Ordering::Relaxed);
-            }
-            Err(_) => return,
-        }
+        let Ok(work) = work.lock().recv() else { return };
+        let began = Instant::now();
+        work();
+        let average = (took.load(Ordering::Relaxed) * 7 + microseconds(began.elapsed())) / 8;
+        took.store(average, Ordering::Relaxed);
     }
 }
 
@@ -195,8 +185,8 @@ mod tests {
         while hasher.waiting() < waiting.len() {
             tokio::task::yield_now().await;
         }
-        let Busy(wait) = hasher.place().unwrap_err();
-        assert!(!wait.is_zero());
+        let refused = hasher.place().unwrap_err();
+        assert!(refused.retry_after > Some(Duration::from_secs(1)), "{refused:?}");
         assert_eq!(hasher.counters.refused.get(), 1);
 
         drop(release);
