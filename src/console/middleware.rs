@@ -20,18 +20,15 @@ use crate::api::Cause;
 /// Rejects forms of other sites, finds the current user, and renders errors as pages.
 pub async fn frame(State(console): State<Arc<Console>>, mut request: Request, next: Next) -> Response {
     let mut user = CurrentUser::new(&console, &request);
-    if !request.method().is_safe() && !origin::is_ours(request.headers(), &console.api.addresses) {
+    let addresses = &console.api.addresses;
+    if request.method().is_safe() {
+        if let Some(elsewhere) = docs::at_own_address(addresses, request.uri(), request.headers()) {
+            return elsewhere;
+        }
+    } else if !origin::is_ours(request.headers(), addresses) {
         let error = PageError::forbidden("This form was sent from another site, so nothing was changed.");
         return error_page(&user, error);
-    }
-    if request.method().is_safe()
-        && let Some(elsewhere) = docs::at_own_address(&console.api.addresses, request.uri(), request.headers())
-    {
-        return elsewhere;
-    }
-    if !request.method().is_safe()
-        && let Err(error) = submission::read(&mut request).await
-    {
+    } else if let Err(error) = submission::read(&mut request).await {
         return error_page(&user, error);
     }
     if let Err(error) = user.find_session().await {
