@@ -21,17 +21,14 @@ pub const NO_SECTION: &str = "-";
 
 /// The data of the layout.
 pub struct Site<'a> {
+    pub user: &'a CurrentUser,
     pub root: &'a str,
     pub title: &'a str,
-    pub notice: Option<&'a str>,
     /// The address of the signed-in user.
     pub email: Option<&'a str>,
-    is_staff: bool,
     pub deployment: Deployment,
-    pub may_sign_up: bool,
     /// The failures that a form can simulate. Empty in production and if simulation is off.
     pub simulations: Choices,
-    pub version: &'static str,
     section: &'static str,
 }
 
@@ -39,22 +36,20 @@ impl<'a> Site<'a> {
     /// `section` is the path of the header's link that the page belongs to, or `NO_SECTION`.
     pub fn new(user: &'a CurrentUser, title: &'a str, section: &'static str) -> Self {
         Self {
+            user,
             root: &user.root,
             title,
-            notice: user.notice,
             email: user.session.as_ref().map(|session| session.email.as_str()),
-            is_staff: user.session.as_ref().is_some_and(|session| session.role == Role::Staff),
             deployment: user.api().store.deployment(),
-            may_sign_up: user.console.may_sign_up,
             simulations: if user.api().simulator.is_some() { CHOICES } else { &[] },
-            version: env!("CARGO_PKG_VERSION"),
             section,
         }
     }
 
     /// Returns the links of the header: path and text.
     pub fn links(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
-        let links: &[_] = match self.email {
+        let is_staff = self.user.session.as_ref().is_some_and(|session| session.role == Role::Staff);
+        let links: &[_] = match self.user.session {
             Some(_) => &[
                 ("", "Overview"),
                 ("animals", "Animals"),
@@ -67,7 +62,7 @@ impl<'a> Site<'a> {
             ],
             None => &[("docs", "Docs")],
         };
-        links.iter().copied().filter(|(path, _)| *path != "audit" || self.is_staff)
+        links.iter().copied().filter(move |(path, _)| *path != "audit" || is_staff)
     }
 
     pub fn is_here(&self, path: &str) -> bool {
