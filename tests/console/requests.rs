@@ -116,7 +116,7 @@ async fn list_is_filtered_by_result_operation_and_key() {
     .assert_eq(&told);
     let filtered = ada.get("/requests?operation=getPet&key=2").await.body;
     assert!(filtered.contains(r#"<option selected>getPet</option>"#), "{filtered}");
-    let tab = r#"requests?result=failed&#38;operation=getPet&#38;key=2""#;
+    let tab = r#"requests?result=failed&amp;operation=getPet&#38;key=2""#;
     assert!(filtered.contains(tab), "tabs keep the other filters: {filtered}");
     assert!(ada.get("/requests?key=99").await.body.contains("No requests match."));
     for query in ["result=x", "operation=x", "key=x"] {

@@ -8,17 +8,17 @@ use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 
 use crate::api::Operation;
-use crate::api::input::query_and_body::integer;
 use crate::api::recorder::recent::REQUESTS;
 use crate::api::recorder::record::{Exchange, RecordedRequest, SHOWN};
 use crate::console::error::PageError;
+use crate::console::form::pagination::{filter, parse_integer};
 use crate::console::form::path::Path;
 use crate::console::form::submission::Form;
 use crate::console::layout::{Site, page};
 use crate::console::session::current_user::SignedIn;
 use crate::console::shown::curl;
 use crate::console::shown::times::second;
-use crate::domain::KeyId;
+use crate::domain::{Invalid, KeyId};
 
 #[derive(Template)]
 #[template(path = "console/requests.html")]
@@ -29,7 +29,8 @@ struct List<'a> {
     has_requests: bool,
     requests: Vec<Row<'a>>,
     with_inactive_key: Vec<Row<'a>>,
-    filter: Filter,
+    /// The filters, as they were entered.
+    parameters: Form,
     keys: &'a Keys,
 }
 
@@ -70,6 +71,9 @@ impl<'a> Row<'a> {
     }
 }
 
+/// The results by which the list is filtered: value and text.
+const RESULTS: [(&str, &str); 3] = [("", "All"), ("successful", "Successful"), ("failed", "Failed")];
+
 /// The requests that the list shows.
 struct Filter {
     is_failed: Option<bool>,
@@ -80,24 +84,20 @@ struct Filter {
 impl Filter {
     /// Parses the query of the list's address. Empty parameters count as missing.
     fn of(parameters: &Form) -> Result<Self, PageError> {
-        let is_failed = match parameters.get("result") {
-            "" => None,
-            "successful" => Some(false),
-            "failed" => Some(true),
-            _ => return Err(PageError::bad_request("The result must be successful or failed.")),
+        let is_failed = |result: &str| match result {
+            "successful" => Ok(false),
+            "failed" => Ok(true),
+            _ => Err(Invalid("must be successful or failed".into())),
         };
-        let operation =
-            match parameters.get("operation") {
-                "" => None,
-                id => Some(Operation::documented().find(|operation| operation.id() == id).ok_or_else(|| {
-                    PageError::bad_request("The operation must be one of the API, such as listPets.")
-                })?),
-            };
-        let key = match parameters.get("key") {
-            "" => None,
-            id => Some(integer(id).ok_or_else(|| PageError::bad_request("The key must be the id of a key."))?),
+        let operation = |id: &str| {
+            let operation = Operation::documented().find(|operation| operation.id() == id);
+            operation.ok_or_else(|| Invalid("must be one of the API, such as listPets".into()))
         };
-        Ok(Self { is_failed, operation, key })
+        Ok(Self {
+            is_failed: filter(parameters, "result", is_failed)?,
+            operation: filter(parameters, "operation", operation)?,
+            key: filter(parameters, "key", parse_integer)?,
+        })
     }
 
     fn selects(&self, request: &RecordedRequest) -> bool {
@@ -105,32 +105,11 @@ impl Filter {
             && self.operation.is_none_or(|operation| request.operation == Some(operation))
             && self.key.is_none_or(|key| request.owner.key == KeyId(key))
     }
-
-    fn is_set(&self) -> bool {
-        self.is_failed.is_some() || self.operation.is_some() || self.key.is_some()
-    }
-
-    /// The tabs: value of `result`, text, and whether it is chosen.
-    fn results(&self) -> [(&'static str, &'static str, bool); 3] {
-        [("", "All", None), ("successful", "Successful", Some(false)), ("failed", "Failed", Some(true))]
-            .map(|(value, words, is_failed)| (value, words, self.is_failed == is_failed))
-    }
-
-    /// The value of `result` in the form of the other filters.
-    fn result(&self) -> &'static str {
-        self.results().into_iter().find(|(.., is_chosen)| *is_chosen).map_or("", |(value, ..)| value)
-    }
-
-    /// The other filters, as the query of a tab continues.
-    fn others(&self) -> String {
-        let operation = self.operation.map_or(String::new(), |operation| format!("&operation={}", operation.id()));
-        let key = self.key.map_or(String::new(), |key| format!("&key={key}"));
-        operation + &key
-    }
 }
 
 pub async fn list(who: SignedIn, uri: Uri) -> Result<Response, PageError> {
-    let filter = Filter::of(&Form::of_query(&uri))?;
+    let parameters = Form::of_query(&uri);
+    let filter = Filter::of(&parameters)?;
     let kept = who.api().account_requests.of(who.session.account);
     let keys = keys_of(&who, &kept).await?;
     let rows = |is_key_inactive| {
@@ -145,7 +124,7 @@ pub async fn list(who: SignedIn, uri: Uri) -> Result<Response, PageError> {
         requests: rows(false),
         with_inactive_key: rows(true),
         keys: &keys,
-        filter,
+        parameters,
     };
     Ok(page(StatusCode::OK, &list))
 }
