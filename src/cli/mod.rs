@@ -1,20 +1,6 @@
 //! The command line, with one module per command: `run` (the service), `accounts`, `shop` and `data` (the store), `about` (the
 //! program), and `terminal` (what they share).
 
-/// Declares the subcommands of a command. Each has a method `run`.
-macro_rules! subcommands {
-    (pub enum $name:ident { $($subcommand:ident($arguments:ident),)+ }) => {
-        #[derive(clap::Subcommand, Debug)]
-        pub enum $name { $($subcommand($arguments)),+ }
-
-        impl $name {
-            pub fn run(self, common: &$crate::config::Common) -> $crate::cli::Outcome {
-                match self { $(Self::$subcommand(command) => command.run(common)),+ }
-            }
-        }
-    };
-}
-
 mod about;
 mod accounts;
 mod data;
@@ -33,11 +19,11 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use tracing::Level;
 use tracing::level_filters::LevelFilter;
 
-use crate::config::{Common, environment, settings};
+use crate::config::{Common, ServiceSettings, environment, settings};
 use crate::domain::Actor;
 use crate::runtime::clock::Clock;
 use crate::telemetry;
-use data::database::{Create, not_opened, open, with_store};
+use data::database::{not_opened, open, with_store};
 use parse::{Parsed, parse};
 
 /// Text at the end of the help of every command with settings.
@@ -62,8 +48,16 @@ struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    Quickstart(run::quickstart::Quickstart),
-    Serve(run::serve::Serve),
+    /// Create sample data and run the service
+    ///
+    /// Creates a data directory with the deployment `staging`, an account, an API key and 30 animals. Then prints requests
+    /// to try and runs the service. The key is stored in `quickstart.key` in the data directory and reused by the next
+    /// quickstart.
+    ///
+    /// Fails on an existing production database, unless --deployment production is given.
+    Quickstart(ServiceSettings),
+    /// Run the service
+    Serve(ServiceSettings),
     Ephemeral(run::ephemeral::Ephemeral),
     /// Create, list, suspend, export, delete and erase accounts, and set addresses, passwords and roles
     #[command(subcommand)]
@@ -92,7 +86,11 @@ enum Command {
     Config(about::config::Config),
     Completions(about::generated::Completions),
     Manual(about::generated::Manual),
-    Healthcheck(run::healthcheck::Healthcheck),
+    /// Check whether the service is ready
+    ///
+    /// Sends `GET /readyz` to the operations listener or, without one, the store or messages listener. The exit status is 0
+    /// if the service is ready, and 1 if it is not ready or does not respond within 3 seconds.
+    Healthcheck(ServiceSettings),
 }
 
 /// Error message of a failed command.
@@ -183,8 +181,8 @@ fn dispatch(Parsed { cli, matches, file }: Parsed) -> Result<ExitCode, Failure> 
     let common = &cli.common;
     let outcome = match cli.command {
         Command::Ephemeral(command) => return command.run(),
-        Command::Quickstart(command) => command.run(common),
-        Command::Serve(command) => command.run(common),
+        Command::Quickstart(service) => run::quickstart::run(&service, common),
+        Command::Serve(service) => run::serve::run(&service, common),
         Command::Account(command) => command.run(common),
         Command::Key(command) => command.run(common),
         Command::Audit(command) => command.run(common),
@@ -198,9 +196,9 @@ fn dispatch(Parsed { cli, matches, file }: Parsed) -> Result<ExitCode, Failure> 
         Command::Reset(command) => command.run(common),
         Command::Openapi(command) => command.run(common),
         Command::Config(command) => command.run(common, &matches, &file),
-        Command::Completions(command) => command.run(common),
-        Command::Manual(command) => command.run(common),
-        Command::Healthcheck(command) => command.run(common),
+        Command::Completions(command) => command.run(),
+        Command::Manual(command) => command.run(),
+        Command::Healthcheck(service) => run::healthcheck::run(&service),
     };
     outcome.map(|()| ExitCode::SUCCESS)
 }
@@ -222,10 +220,11 @@ fn tell(level: Level, text: &str) {
 
 /// Returns the actor of a command, for the audit: the user id of the process, and who called `sudo`, as its variable says.
 fn actor() -> Actor {
-    let sudo_user = std::env::var("SUDO_USER").ok().filter(|user| user.len() <= 64);
-    let sudo_user = sudo_user.filter(|user| {
-        !user.is_empty() && user.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._@\\-".contains(&byte))
-    });
+    let is_name = |user: &String| {
+        (1..=64).contains(&user.len())
+            && user.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._@\\-".contains(&byte))
+    };
+    let sudo_user = std::env::var("SUDO_USER").ok().filter(is_name);
     let sudo = sudo_user.map_or_else(String::new, |user| format!(", sudo by {user}"));
     let user = format!("command line (uid {}{sudo})", rustix::process::getuid().as_raw());
     Actor { user: Some(user), ..Actor::command_line(Clock::System.now()) }

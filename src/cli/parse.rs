@@ -7,8 +7,6 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, FromArgMatches};
 
-use crate::cli::run::quickstart::Quickstart;
-use crate::cli::run::serve::Serve;
 use crate::cli::terminal::passwords;
 use crate::cli::{Cli, Command, command};
 use crate::config::{File, environment};
@@ -48,7 +46,7 @@ fn parsed(matches: ArgMatches, file: File) -> Result<Parsed, clap::Error> {
     if let Some(url) = &mut cli.common.database_url {
         url.timeout = cli.common.database_timeout;
     }
-    if let Command::Serve(Serve { service, .. }) | Command::Quickstart(Quickstart { service, .. }) = &cli.command {
+    if let Command::Serve(service) | Command::Quickstart(service) = &cli.command {
         service.certificate().map_err(invalid)?;
     }
     if let Command::Ephemeral(ephemeral) = &cli.command {

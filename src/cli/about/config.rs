@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use clap::{ArgMatches, Args, Subcommand};
+use clap::{ArgMatches, Subcommand};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use tracing::Level;
 
@@ -21,67 +21,50 @@ use crate::store::{self, StoreError};
 
 #[derive(Subcommand, Debug)]
 pub enum Config {
-    Show(Show),
-    Check(Check),
-}
-
-/// Print all settings in the format of the configuration file, with the source of each value
-#[derive(Args, Debug)]
-pub struct Show {
-    #[command(flatten)]
-    service: ServiceSettings,
-}
-
-/// Check settings, certificates, addresses and the database, and change nothing
-///
-/// Exits with 1 if `petstore serve` would fail, or could not write its backups. An address in use is only a warning, because
-/// the service may be running.
-#[derive(Args, Debug)]
-pub struct Check {
-    #[command(flatten)]
-    service: ServiceSettings,
+    /// Print all settings in the format of the configuration file, with the source of each value
+    Show(ServiceSettings),
+    /// Check settings, certificates, addresses and the database, and change nothing
+    ///
+    /// Exits with 1 if `petstore serve` would fail, or could not write its backups. An address in use is only a warning,
+    /// because the service may be running.
+    Check(ServiceSettings),
 }
 
 impl Config {
     pub fn run(self, common: &Common, matches: &ArgMatches, file: &File) -> Outcome {
         match self {
             Self::Show(_) => show(common, matches, file),
-            Self::Check(command) => command.run(common),
+            Self::Check(service) => check(&service, common),
         }
     }
 }
 
-impl Check {
-    fn run(self, common: &Common) -> Outcome {
-        let service = &self.service;
-        backup::check(service, common)?;
-        if service.backup_every.is_some() {
-            check_folder(service.backup_dir.as_ref().unwrap_or(&common.data_dir.join("backups")))?;
-        }
-        if common.database_url.is_none() {
-            refuse_standbys(common)?;
-        }
-        let (runtime, Common { data_dir, database_url, require_standbys, .. }) = (runtime::runtime()?, common.clone());
-        let stored = in_time(move || match database_url {
-            Some(url) => runtime::block_on(runtime, Postgres::check_openable(&url, require_standbys)),
-            None => sqlite::folder(&data_dir).check_access().map_err(Into::into).and_then(|()| stored_in(&data_dir)),
-        });
-        let late = || Err(StoreError::Unavailable(format!("it did not respond within {START_TIMEOUT:?}")));
-        let stored = stored.unwrap_or_else(late).map_err(|error| not_opened(common, error))?;
-        let new = common.deployment.unwrap_or(Deployment::Production);
-        if let (Some(stored), Some(expected)) = (stored, common.deployment)
-            && stored != expected
-        {
-            return Err(Failure(format!("the database is a {stored} one and cannot be opened as {expected}")));
-        }
-        runtime::block_on(runtime::runtime()?, async { app::check(service, Some(stored.unwrap_or(new)), true) })?;
-        let database = match stored {
-            Some(deployment) => format!("the database is a {deployment} one"),
-            None => format!("`petstore serve` would create a {new} database"),
-        };
-        tell(Level::INFO, &format!("the configuration is valid; {database}"));
-        Ok(())
+fn check(service: &ServiceSettings, common: &Common) -> Outcome {
+    backup::check(service, common)?;
+    if service.backup_every.is_some() {
+        check_folder(service.backup_dir.as_ref().unwrap_or(&common.data_dir.join("backups")))?;
     }
+    refuse_standbys(common)?;
+    let (runtime, Common { data_dir, database_url, require_standbys, .. }) = (runtime::runtime()?, common.clone());
+    let stored = in_time(move || match database_url {
+        Some(url) => runtime::block_on(runtime, Postgres::check_openable(&url, require_standbys)),
+        None => sqlite::folder(&data_dir).check_access().map_err(Into::into).and_then(|()| stored_in(&data_dir)),
+    });
+    let late = || Err(StoreError::Unavailable(format!("it did not respond within {START_TIMEOUT:?}")));
+    let stored = stored.unwrap_or_else(late).map_err(|error| not_opened(common, error))?;
+    let new = common.deployment.unwrap_or(Deployment::Production);
+    if let (Some(stored), Some(expected)) = (stored, common.deployment)
+        && stored != expected
+    {
+        return Err(Failure(format!("the database is a {stored} one and cannot be opened as {expected}")));
+    }
+    runtime::block_on(runtime::runtime()?, async { app::check(service, Some(stored.unwrap_or(new)), true) })?;
+    let database = match stored {
+        Some(deployment) => format!("the database is a {deployment} one"),
+        None => format!("`petstore serve` would create a {new} database"),
+    };
+    tell(Level::INFO, &format!("the configuration is valid; {database}"));
+    Ok(())
 }
 
 /// Fails unless this process may write to the folder, or create it.

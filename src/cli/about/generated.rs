@@ -7,7 +7,6 @@ use clap::Args;
 use clap_complete::Shell;
 
 use crate::cli::{Failure, Outcome, command, print};
-use crate::config::Common;
 
 /// Print a shell completion script
 #[derive(Args, Debug)]
@@ -19,7 +18,7 @@ pub struct Completions {
 }
 
 impl Completions {
-    pub fn run(self, _: &Common) -> Outcome {
+    pub fn run(self) -> Outcome {
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut command(), "petstore", &mut script);
         print(&String::from_utf8(script)?)
@@ -39,7 +38,7 @@ pub struct Manual {
 }
 
 impl Manual {
-    pub fn run(self, _: &Common) -> Outcome {
+    pub fn run(self) -> Outcome {
         self.write()
             .map_err(|error| Failure(format!("cannot write the manual pages to {}: {error}", self.folder.display())))
     }

@@ -8,7 +8,7 @@ use clap::builder::PossibleValuesParser;
 use serde_json::{Value, json};
 
 use crate::cli::terminal::table::{Listed, PrintedList};
-use crate::cli::{Create, Failure, Outcome, with_store};
+use crate::cli::{Failure, Outcome, with_store};
 use crate::config::Common;
 use crate::domain::audit::Action;
 use crate::domain::time::duration;
@@ -59,9 +59,9 @@ impl Audit {
         let now = Clock::System.now();
         let (since, until) = (now.minus(since), until.map(|until| now.minus(until)));
         let filter = AuditFilter { since, until, account, action, key, subject };
-        with_store(common, Create::Never, async |store| {
+        with_store(common, None, async |store| {
             let mut printed = PrintedList::new(json);
-            pages(&store, &filter, Direction::Descending, |entries| printed.add(&entries)).await?;
+            pages(store, &filter, Direction::Descending, |entries| printed.add(&entries)).await?;
             printed.end()
         })
     }

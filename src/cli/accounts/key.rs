@@ -3,145 +3,109 @@
 use std::io::{Write, stdout};
 use std::time::Duration;
 
-use clap::Args;
+use clap::Subcommand;
 use serde_json::{Value, json};
 
 use crate::api::prefer::preferences::Preferences;
 use crate::cli::data::database::find_account;
 use crate::cli::terminal::table::{Listed, print_list, shown};
-use crate::cli::{Create, Failure, Outcome, actor, print, with_store};
+use crate::cli::{Failure, Outcome, actor, print, with_store};
 use crate::config::{Common, at_least_a_second};
 use crate::domain::api_key::{KeyName, NewKey, Rotation};
 use crate::domain::time::duration;
 use crate::domain::{ApiKey, Deployment, Email, Invalid, KeyId, KeyRecord};
 use crate::runtime::clock::Clock;
 
-subcommands! {
-    pub enum Key {
-        Create(CreateKey),
-        List(ListKeys),
-        Revoke(RevokeKey),
-        Rotate(RotateKey),
-        New(NewTestKey),
-    }
-}
-
-/// Create an API key and print it
-///
-/// The key cannot be shown again, because only its hash is stored.
-#[derive(Args, Debug)]
-#[command(after_long_help = "\
+#[derive(Subcommand, Debug)]
+pub enum Key {
+    /// Create an API key and print it
+    ///
+    /// The key cannot be shown again, because only its hash is stored.
+    #[command(after_long_help = "\
 Example:
   petstore key create --account ada@example.com --name laptop --expires-in 90d")]
-pub struct CreateKey {
-    /// Account of the key
-    #[arg(long, value_name = "EMAIL", value_parser = Email::parse)]
-    account: Email,
-    /// Name of the key
-    #[arg(long, value_parser = key_name)]
-    name: KeyName,
-    /// Lifetime of the key, for instance 90d [default: unlimited]
-    #[arg(long, value_name = "DURATION", value_parser = at_least_a_second)]
-    expires_in: Option<Duration>,
-    /// Let requests with the key only read: others get 403
-    #[arg(long)]
-    read_only: bool,
-    /// Failures that requests with the key get, as in the header `Prefer`, for instance 'code=503, rate=0.1'; only on
-    /// staging
-    #[arg(long, value_name = "PREFERENCES", value_parser = preferences)]
-    prefer: Option<String>,
-}
-
-/// List the API keys of all accounts
-#[derive(Args, Debug)]
-pub struct ListKeys {
-    /// Print a JSON array of objects
-    #[arg(long)]
-    json: bool,
-}
-
-/// Revoke an API key
-///
-/// The key stops working at once. This cannot be undone.
-#[derive(Args, Debug)]
-pub struct RevokeKey {
-    /// Id of the key, from `petstore key list`
-    #[arg(value_parser = key_id)]
-    id: KeyId,
-}
-
-/// Replace an API key with a new one and print it
-///
-/// The new key has the same account, name, lifetime, access and preferences. The old key keeps working for the time of
-/// --overlap, so that clients can switch without an interruption.
-#[derive(Args, Debug)]
-#[command(after_long_help = "\
+    Create {
+        /// Account of the key
+        #[arg(long, value_name = "EMAIL", value_parser = Email::parse)]
+        account: Email,
+        /// Name of the key
+        #[arg(long, value_parser = key_name)]
+        name: KeyName,
+        /// Lifetime of the key, for instance 90d [default: unlimited]
+        #[arg(long, value_name = "DURATION", value_parser = at_least_a_second)]
+        expires_in: Option<Duration>,
+        /// Let requests with the key only read: others get 403
+        #[arg(long)]
+        read_only: bool,
+        /// Failures that requests with the key get, as in the header `Prefer`, for instance 'code=503, rate=0.1'; only on
+        /// staging
+        #[arg(long, value_name = "PREFERENCES", value_parser = preferences)]
+        prefer: Option<String>,
+    },
+    /// List the API keys of all accounts
+    List {
+        /// Print a JSON array of objects
+        #[arg(long)]
+        json: bool,
+    },
+    /// Revoke an API key
+    ///
+    /// The key stops working at once. This cannot be undone.
+    Revoke {
+        /// Id of the key, from `petstore key list`
+        #[arg(value_parser = key_id)]
+        id: KeyId,
+    },
+    /// Replace an API key with a new one and print it
+    ///
+    /// The new key has the same account, name, lifetime, access and preferences. The old key keeps working for the time of
+    /// --overlap, so that clients can switch without an interruption.
+    #[command(after_long_help = "\
 Example:
   petstore key rotate 3 --overlap 7d")]
-pub struct RotateKey {
-    /// Id of the key, from `petstore key list`
-    #[arg(value_parser = key_id)]
-    id: KeyId,
-    /// Time for which the old key keeps working
-    #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = duration)]
-    overlap: Duration,
+    Rotate {
+        /// Id of the key, from `petstore key list`
+        #[arg(value_parser = key_id)]
+        id: KeyId,
+        /// Time for which the old key keeps working
+        #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = duration)]
+        overlap: Duration,
+    },
+    /// Print a new key for a store of `petstore ephemeral`
+    ///
+    /// The key is stored nowhere. `petstore ephemeral --key KEY` starts a store that accepts it.
+    New,
 }
 
-/// Print a new key for a store of `petstore ephemeral`
-///
-/// The key is stored nowhere. `petstore ephemeral --key KEY` starts a store that accepts it.
-#[derive(Args, Debug)]
-pub struct NewTestKey {}
-
-impl NewTestKey {
-    fn run(self, _: &Common) -> Outcome {
-        print(&format!("{}\n", ApiKey::generate(Deployment::Staging).expose()))
-    }
-}
-
-impl CreateKey {
-    fn run(self, common: &Common) -> Outcome {
-        with_store(common, Create::Never, async |store| {
-            let (deployment, now) = (store.deployment(), Clock::System.now());
-            let prefer = self.prefer.map(|text| Preferences::for_key(&text, deployment, now)).transpose();
-            let prefer = prefer.map_err(|invalid| Failure(format!("--prefer {invalid}")))?;
-            let account = find_account(&store, &self.account).await?;
-            let key = ApiKey::generate(deployment);
-            let new = NewKey {
-                read_only: self.read_only,
-                prefer,
-                ..NewKey::of(&key, account.id, self.name, now, self.expires_in)
-            };
-            show(&key, store.create_key(new, actor()).await?)
-        })
-    }
-}
-
-impl ListKeys {
-    fn run(self, common: &Common) -> Outcome {
-        with_store(common, Create::Never, async |store| print_list(&store.list_keys().await?, self.json))
-    }
-}
-
-impl RevokeKey {
-    fn run(self, common: &Common) -> Outcome {
-        with_store(common, Create::Never, async |store| match store.revoke_key(self.id, actor()).await? {
-            true => Ok(()),
-            false => Err(Failure(format!("there is no key {}", self.id.0))),
-        })
-    }
-}
-
-impl RotateKey {
-    fn run(self, common: &Common) -> Outcome {
-        with_store(common, Create::Never, async |store| {
-            let key = ApiKey::generate(store.deployment());
-            let rotation = Rotation::to(&key, Clock::System.now(), self.overlap);
-            match store.rotate_key(self.id, rotation, actor()).await? {
-                Some(new) => show(&key, new),
-                None => Err(Failure(format!("there is no active key {}", self.id.0))),
+impl Key {
+    pub fn run(self, common: &Common) -> Outcome {
+        match self {
+            Self::Create { account, name, expires_in, read_only, prefer } => with_store(common, None, async |store| {
+                let (deployment, now) = (store.deployment(), Clock::System.now());
+                let prefer = prefer.map(|text| Preferences::for_key(&text, deployment, now)).transpose();
+                let prefer = prefer.map_err(|invalid| Failure(format!("--prefer {invalid}")))?;
+                let account = find_account(store, &account).await?;
+                let key = ApiKey::generate(deployment);
+                let new = NewKey::of(&key, account.id, name, now, expires_in);
+                show(&key, store.create_key(NewKey { read_only, prefer, ..new }, actor()).await?)
+            }),
+            Self::List { json } => with_store(common, None, async |store| print_list(&store.list_keys().await?, json)),
+            Self::Revoke { id } => {
+                with_store(common, None, async |store| match store.revoke_key(id, actor()).await? {
+                    true => Ok(()),
+                    false => Err(Failure(format!("there is no key {}", id.0))),
+                })
             }
-        })
+            Self::Rotate { id, overlap } => with_store(common, None, async |store| {
+                let key = ApiKey::generate(store.deployment());
+                let rotation = Rotation::to(&key, Clock::System.now(), overlap);
+                match store.rotate_key(id, rotation, actor()).await? {
+                    Some(new) => show(&key, new),
+                    None => Err(Failure(format!("there is no active key {}", id.0))),
+                }
+            }),
+            Self::New => print(&format!("{}\n", ApiKey::generate(Deployment::Staging).expose())),
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use crate::cli::accounts::account::OneAccount;
 use crate::cli::accounts::audit::pages;
 use crate::cli::data::database::find_account;
 use crate::cli::terminal::table::{Listed, PrintedList};
-use crate::cli::{Create, Failure, Outcome, print, with_store};
+use crate::cli::{Failure, Outcome, print, with_store};
 use crate::config::Common;
 use crate::domain::api_key::KeyQuery;
 use crate::domain::{
@@ -26,14 +26,14 @@ const A_MINUTE: Duration = Duration::from_mins(1);
 
 impl OneAccount {
     pub fn export(self, common: &Common) -> Outcome {
-        with_store(common, Create::Never, async |store| {
-            let account = find_account(&store, &self.email).await?;
+        with_store(common, None, async |store| {
+            let account = find_account(store, &self.email).await?;
             print(&format!("{{\n\"account\": {:#}", account.json()))?;
-            print_sessions(&store, &account).await?;
-            print_keys(&store, &account).await?;
-            print_orders(&store, &account).await?;
-            print_messages(&store, &account).await?;
-            print_audit(&store, &account).await?;
+            print_sessions(store, &account).await?;
+            print_keys(store, &account).await?;
+            print_orders(store, &account).await?;
+            print_messages(store, &account).await?;
+            print_audit(store, &account).await?;
             print("}\n")
         })
     }

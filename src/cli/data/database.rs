@@ -1,52 +1,36 @@
 //! Opens the database of a command.
 
-use std::sync::Arc;
-
 use crate::cli::runtime::block_on;
 use crate::cli::{Failure, Outcome};
 use crate::config::Common;
-use crate::domain::{Account, Deployment, Email};
+use crate::domain::{Account, AccountId, Deployment, Email};
 use crate::store::postgres::{self, DatabaseUrl, Postgres};
 use crate::store::sqlite::{self, Sqlite};
 use crate::store::{Store, StoreError};
 
-/// Opens the store, runs `command` on this thread, and closes the store.
-pub fn with_store<T, F: Future<Output = Result<T, Failure>>>(
+/// Opens the store, runs `command` on this thread, and closes the store. `create` is the deployment of a database that it
+/// creates if there is none. Fails without a database if that is `None`.
+pub fn with_store<T>(
     common: &Common,
-    create: Create,
-    command: impl FnOnce(Arc<Store>) -> F,
+    create: Option<Deployment>,
+    command: impl AsyncFnOnce(&Store) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     block_on(runtime, async {
-        let store = Arc::new(open(common, create, postgres::Options::of_command).await?);
-        let result = command(Arc::clone(&store)).await;
+        let store = open(common, create, postgres::Options::of_command).await?;
+        let result = command(&store).await;
         store.close().await;
         result
     })
 }
 
-/// Decides if a command creates a missing database.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Create {
-    /// With this deployment, unless `--deployment` names another one.
-    IfMissing(Deployment),
-    Never,
-}
-
-impl Create {
-    pub const PRODUCTION: Self = Self::IfMissing(Deployment::Production);
-}
-
-/// Opens the PostgreSQL database if `--database-url` is set, with `defaults`, otherwise the embedded database.
+/// Opens the PostgreSQL database if `--database-url` is set, with `defaults`, otherwise the embedded database. `--deployment`
+/// comes before that of `create`.
 pub async fn open(
     common: &Common,
-    create: Create,
+    create: Option<Deployment>,
     defaults: fn(DatabaseUrl) -> postgres::Options,
 ) -> Result<Store, Failure> {
-    let create = match create {
-        Create::IfMissing(deployment) => Some(deployment),
-        Create::Never => None,
-    };
     let deployment = common.deployment;
     let opened = match &common.database_url {
         Some(url) => {
@@ -65,12 +49,8 @@ pub async fn open(
 
 /// Fails if standbys are required of an embedded database.
 pub fn refuse_standbys(common: &Common) -> Outcome {
-    match common.require_standbys {
-        true => {
-            Err(Failure("an embedded database has no standbys: give --database-url with --require-standbys".into()))
-        }
-        false => Ok(()),
-    }
+    let why = "an embedded database has no standbys: give --database-url with --require-standbys";
+    if common.require_standbys && common.database_url.is_none() { Err(Failure(why.into())) } else { Ok(()) }
 }
 
 pub fn not_opened(common: &Common, error: StoreError) -> Failure {
@@ -88,6 +68,12 @@ pub fn not_opened(common: &Common, error: StoreError) -> Failure {
 
 pub async fn find_account(store: &Store, email: &Email) -> Result<Account, Failure> {
     store.find_account(email).await?.ok_or_else(|| no_account(email))
+}
+
+/// Returns the id of the account that a flag names, if it is given.
+pub async fn find_account_id(store: &Store, email: Option<&Email>) -> Result<Option<AccountId>, Failure> {
+    let Some(email) = email else { return Ok(None) };
+    Ok(Some(find_account(store, email).await?.id))
 }
 
 pub fn no_account(email: &Email) -> Failure {

@@ -25,6 +25,37 @@ pub struct Target {
 }
 
 impl Target {
+    /// Exports with `write`, which returns the number of items, and reports the number of `what`. Shows a progress bar for
+    /// `count` items, or how many there were if they could not be counted.
+    pub async fn export(
+        &self,
+        data_dir: &Path,
+        what: &str,
+        count: Option<u64>,
+        write: impl AsyncFnOnce(&mut (dyn Write + Send), &ProgressBar) -> Exported,
+    ) -> Outcome {
+        let template = match count {
+            Some(_) => "{msg} {wide_bar} {human_pos} of {human_len}{left}",
+            None => "{msg} {human_pos}",
+        };
+        let progress = &progress::bar(count.unwrap_or_default(), "exporting", template);
+        if self.file().is_none() && io::stdout().is_terminal() {
+            // The export itself goes to the terminal.
+            progress.set_draw_target(ProgressDrawTarget::hidden());
+        }
+        let exported = self.write(data_dir, async |out| write(out, progress).await).await?;
+        progress.finish_and_clear();
+        match exported {
+            // The reader has closed the pipe, as in `petstore pets export | head`.
+            Err(ExportError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            Err(error) => Err(error.into()),
+            Ok(exported) => {
+                tell(Level::INFO, &format!("exported {}", counted(exported, what)));
+                Ok(())
+            }
+        }
+    }
+
     /// Returns the file. `None` for stdout.
     fn file(&self) -> Option<&Path> {
         // The shell may have redirected these devices to a file, which must not be replaced.
@@ -32,83 +63,42 @@ impl Target {
             |path: &Path| ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"].iter().any(|out| path == Path::new(out));
         self.file.as_deref().filter(|path| !is_stdout(path))
     }
-}
 
-/// Returns a progress bar for `count` items, or a count if they could not be counted. It is hidden if the export itself goes
-/// to the terminal.
-pub fn progress(count: Option<u64>, target: &Target) -> ProgressBar {
-    let template = match count {
-        Some(_) => "{msg} {wide_bar} {human_pos} of {human_len}{left}",
-        None => "{msg} {human_pos}",
-    };
-    let progress = progress::bar(count.unwrap_or_default(), "exporting", template);
-    if target.file().is_none() && io::stdout().is_terminal() {
-        progress.set_draw_target(ProgressDrawTarget::hidden());
-    }
-    progress
-}
-
-/// Exports with `write`, which returns the number of items, and reports the number of `what`.
-pub async fn export(
-    target: &Target,
-    data_dir: &Path,
-    what: &str,
-    progress: &ProgressBar,
-    write: impl AsyncFnOnce(&mut (dyn Write + Send)) -> Exported,
-) -> Outcome {
-    let exported = to(target, data_dir, write).await?;
-    progress.finish_and_clear();
-    match exported {
-        // The reader has closed the pipe, as in `petstore pets export | head`.
-        Err(ExportError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        Err(error) => Err(error.into()),
-        Ok(exported) => {
-            tell(Level::INFO, &format!("exported {}", counted(exported, what)));
-            Ok(())
-        }
-    }
-}
-
-async fn to(
-    target: &Target,
-    data_dir: &Path,
-    write: impl AsyncFnOnce(&mut (dyn Write + Send)) -> Exported,
-) -> Result<Exported, Failure> {
-    Ok(match target.file() {
-        None => buffered(&mut io::stdout(), write).await,
+    async fn write(
+        &self,
+        data_dir: &Path,
+        write: impl AsyncFnOnce(&mut (dyn Write + Send)) -> Exported,
+    ) -> Result<Exported, Failure> {
+        let Some(path) = self.file() else { return Ok(buffered(&mut io::stdout(), write).await) };
+        let named = |error| named(path, &error);
         // Devices and pipes are written to, not replaced.
-        Some(path) if fs::metadata(path).is_ok_and(|there| !there.is_file()) => {
-            let mut file = File::options().write(true).open(path).map_err(|error| named(path, &error))?;
-            buffered(&mut file, write).await
+        if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
+            let mut file = File::options().write(true).open(path).map_err(named)?;
+            return Ok(buffered(&mut file, write).await);
         }
+        let exists = || Failure(format!("{} already exists; use --force to replace it", path.display()));
         // `publish` detects a file that another process creates during the export.
-        Some(path) if !target.force && path.is_file() => return Err(exists(path)),
-        Some(path) => {
-            // Replaces the target of a link, and keeps the link.
-            let to = &sqlite::folder(data_dir).outside(path).map_err(|error| named(path, &error))?;
-            interrupt::catch()?;
-            let mut partial =
-                AtomicFile::in_folder(folder_of(to), sqlite::NAME).map_err(|error| named(path, &error))?;
-            let exported = match buffered(&mut Interruptible(partial.file(), path), write).await {
-                Ok(exported) => exported,
-                failed => return Ok(failed),
-            };
-            partial.publish(to, target.force).map_err(|error| match error.kind() {
-                io::ErrorKind::AlreadyExists => exists(path),
-                _ => named(path, &error),
-            })?;
-            Ok(exported)
+        if !self.force && path.is_file() {
+            return Err(exists());
         }
-    })
+        // Replaces the target of a link, and keeps the link.
+        let to = &sqlite::folder(data_dir).outside(path).map_err(named)?;
+        interrupt::catch()?;
+        let mut partial = AtomicFile::in_folder(folder_of(to), sqlite::NAME).map_err(named)?;
+        let exported = buffered(&mut Interruptible(partial.file(), path), write).await;
+        if exported.is_ok() {
+            partial.publish(to, self.force).map_err(|error| match error.kind() {
+                io::ErrorKind::AlreadyExists => exists(),
+                _ => named(error),
+            })?;
+        }
+        Ok(exported)
+    }
 }
 
 /// The error for a file that cannot be used.
 pub fn named(path: &Path, error: &io::Error) -> Failure {
     Failure(format!("{}: {error}", path.display()))
-}
-
-fn exists(file: &Path) -> Failure {
-    Failure(format!("{} already exists; use --force to replace it", file.display()))
 }
 
 /// A file whose writes fail after SIGINT or SIGTERM.

@@ -2,8 +2,9 @@
 
 use clap::{Args, Subcommand};
 
-use crate::cli::{Create, Outcome, not_opened, print, runtime, with_store};
+use crate::cli::{Outcome, not_opened, print, runtime, with_store};
 use crate::config::Common;
+use crate::domain::Deployment;
 use crate::store::postgres::Postgres;
 use crate::store::sqlite::Sqlite;
 
@@ -18,34 +19,25 @@ pub struct Migrate {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    Status(Status),
-}
-
-/// List applied and pending migrations
-#[derive(Args, Debug)]
-struct Status {
-    /// Print a JSON array of objects
-    #[arg(long)]
-    json: bool,
+    /// List applied and pending migrations
+    Status {
+        /// Print a JSON array of objects
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 impl Migrate {
     pub fn run(self, common: &Common) -> Outcome {
-        match self.command {
-            Some(Command::Status(status)) => status.run(common),
-            None => with_store(common, Create::PRODUCTION, async |_| Ok(())),
-        }
-    }
-}
-
-impl Status {
-    fn run(self, common: &Common) -> Outcome {
+        let Some(Command::Status { json }) = self.command else {
+            return with_store(common, Some(Deployment::Production), async |_| Ok(()));
+        };
         let migrations = match &common.database_url {
             Some(url) => runtime::block_on(runtime::runtime()?, Postgres::migration_status(url)),
             None => Sqlite::migration_status(&common.data_dir),
         };
         let migrations = migrations.map_err(|error| not_opened(common, error))?;
-        if self.json {
+        if json {
             return print(&format!("{}\n", serde_json::to_string_pretty(&migrations)?));
         }
         let lines = migrations.iter().map(|migration| {

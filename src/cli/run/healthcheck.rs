@@ -6,40 +6,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::HeaderMap;
-use clap::Args;
 use serde_json::Value;
 
 use crate::api::{Listener, Operation, reachable};
 use crate::cli::{Failure, Outcome};
-use crate::config::{Common, ServiceSettings};
+use crate::config::ServiceSettings;
 use crate::net::http_client::{Client, Response};
 use crate::net::tls::{self, Trust};
 
 /// Maximum time until the status of the response, including the connection.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Check whether the service is ready
-///
-/// Sends `GET /readyz` to the operations listener or, without one, the store or messages listener. The exit status is 0 if
-/// the service is ready, and 1 if it is not ready or does not respond within 3 seconds.
-#[derive(Args, Debug)]
-pub struct Healthcheck {
-    #[command(flatten)]
-    service: ServiceSettings,
-}
-
-impl Healthcheck {
-    pub fn run(self, _: &Common) -> Outcome {
-        let service = &self.service;
-        let mut listeners = [Listener::Ops, Listener::Store, Listener::Messages].into_iter();
-        let listener = listeners.find(|listener| service.listeners.contains(listener));
-        let address = service.address(listener.ok_or_else(|| Failure("no listener is configured".into()))?);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let response = runtime.block_on(request(reachable(address), service.tls_cert.is_some()));
-        match response.map_or_else(|error| Some(error.to_string()), |response| failure(&response)) {
-            None => Ok(()),
-            Some(why) => Err(Failure(format!("{address} is not ready: {why}"))),
-        }
+pub fn run(service: &ServiceSettings) -> Outcome {
+    let mut listeners = [Listener::Ops, Listener::Store, Listener::Messages].into_iter();
+    let listener = listeners.find(|listener| service.listeners.contains(listener));
+    let address = service.address(listener.ok_or_else(|| Failure("no listener is configured".into()))?);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let response = runtime.block_on(request(reachable(address), service.tls_cert.is_some()));
+    match response.map_or_else(|error| Some(error.to_string()), |response| failure(&response)) {
+        None => Ok(()),
+        Some(why) => Err(Failure(format!("{address} is not ready: {why}"))),
     }
 }
 

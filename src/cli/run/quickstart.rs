@@ -2,7 +2,6 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
-use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,14 +9,12 @@ use std::time::Duration;
 use std::{env, thread};
 
 use askama::Template;
-use clap::Args;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use super::serve::{open_for, serve};
 use crate::api::{Addresses, BaseUrl};
 use crate::app;
-use crate::cli::data::backup;
 use crate::cli::{Failure, Outcome, actor, print_open};
 use crate::config::{Common, ServiceSettings};
 use crate::console::shell_quoted;
@@ -37,61 +34,50 @@ const FIRST_ID: &str = r#"sed 's/.*"id":\([0-9]*\).*/\1/'"#;
 /// Maximum time to wait until the banner is written to stdout.
 const BANNER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Create sample data and run the service
-///
-/// Creates a data directory with the deployment `staging`, an account, an API key and 30 animals. Then prints requests
-/// to try and runs the service. The key is stored in `quickstart.key` in the data directory and reused by the next
-/// quickstart.
-///
-/// Fails on an existing production database, unless --deployment production is given.
-#[derive(Args, Debug)]
-pub struct Quickstart {
-    #[command(flatten)]
-    pub service: ServiceSettings,
-}
-
-impl Quickstart {
-    pub fn run(self, common: &Common) -> Outcome {
-        backup::check(&self.service, common)?;
-        serve(async {
-            let store = open_for(&self.service, common, Deployment::Staging).await?;
-            let file = common.data_dir.join(KEY_FILE);
-            let kept = kept_key(&store, &file).await?;
-            // Sample data in production needs confirmation, once.
-            if store.deployment() == Deployment::Production && common.deployment.is_none() && kept.is_none() {
-                store.close().await;
-                return Err(Failure(PRODUCTION.into()));
-            }
-            let account = account(&store).await?;
-            let key = match kept {
-                Some(key) => key,
-                None => new_key(&store, account.id, &file).await?,
+pub fn run(service: &ServiceSettings, common: &Common) -> Outcome {
+    serve(async {
+        let store = open_for(service, common, Deployment::Staging).await?;
+        let file = common.data_dir.join(KEY_FILE);
+        let kept = kept_key(&store, &file).await?;
+        // Sample data in production needs confirmation, once.
+        if store.deployment() == Deployment::Production && common.deployment.is_none() && kept.is_none() {
+            store.close().await;
+            return Err(Failure(PRODUCTION.into()));
+        }
+        let account = account(&store).await?;
+        let key = match kept {
+            Some(key) => key,
+            None => new_key(&store, account.id, &file).await?,
+        };
+        if store.count_pets().await? == 0 {
+            store.import_pets(Box::new(sample_animals())).await?;
+        }
+        let of_store = Arc::clone(&store);
+        let started = app::start(service, store, async |addresses, operations| {
+            let password = if account.has_password { None } else { Some(NewPassword::generate()) };
+            let welcome = Welcome {
+                addresses,
+                operations: operations.map(|bound| BaseUrl::of_bound(&addresses.scheme, bound)),
+                password: password.as_ref().map(NewPassword::expose),
+                data_dir: common.database_url.is_none().then(|| quoted(&common.data_dir)),
+                key: &key,
+                curl: service.tls_cert.as_deref().map_or("curl".to_owned(), curl_with),
             };
-            if store.count_pets().await? == 0 {
-                store.import_pets(Box::new(sample_animals())).await?;
-            }
-            let of_store = Arc::clone(&store);
-            let started = app::start(&self.service, store, async |addresses, operations| {
-                let banner = async {
-                    let password = if account.has_password { None } else { Some(NewPassword::generate()) };
-                    let text = welcome(addresses, operations, &self.service, common, &key, password.as_ref());
-                    let digest = password.as_ref().map(NewPassword::hash);
-                    let runtime = Handle::current();
-                    print_banner(move || {
-                        let is_shown = print_open(&text)?;
-                        // Set only now, because a password that was not shown would be lost.
-                        if let Some(digest) = digest.filter(|_| is_shown) {
-                            runtime.block_on(of_store.set_password(account.id, digest, false, actor()))?;
-                        }
-                        Ok(())
-                    })
-                    .await
-                };
-                banner.await.map_err(|Failure(why)| why.into())
+            let text = welcome.to_string();
+            let digest = password.as_ref().map(NewPassword::hash);
+            let runtime = Handle::current();
+            let printed = print_banner(move || {
+                let is_shown = print_open(&text)?;
+                // Set only now, because a password that was not shown would be lost.
+                if let Some(digest) = digest.filter(|_| is_shown) {
+                    runtime.block_on(of_store.set_password(account.id, digest, false, actor()))?;
+                }
+                Ok(())
             });
-            Ok(started.await?)
-        })
-    }
+            printed.await.map_err(|Failure(why)| why.into())
+        });
+        Ok(started.await?)
+    })
 }
 
 /// Prints from a thread of its own, because writing to a stdout that nobody reads would block the service.
@@ -145,12 +131,9 @@ async fn new_key(store: &Store, account: AccountId, file: &Path) -> Result<Strin
 #[derive(Template)]
 #[template(path = "quickstart.txt")]
 struct Welcome<'a> {
-    store: &'a str,
-    messages: &'a str,
-    root: String,
+    addresses: &'a Addresses,
     /// The address of the operations listener, if it is open.
-    operations: Option<String>,
-    program: String,
+    operations: Option<BaseUrl>,
     /// `None` if it was shown at the first start.
     password: Option<&'a str>,
     /// The option that makes another command use the same folder.
@@ -163,32 +146,10 @@ impl Welcome<'_> {
     /// Shell command that finds the id of the first entry of a list. A fixed id may belong to an animal or an order used
     /// after an earlier start.
     fn first_id(&self, list: &str) -> String {
-        let Self { curl, store, key, .. } = self;
+        let Self { addresses, curl, key, .. } = self;
+        let store = addresses.base_url.as_str();
         format!("$({curl} -s '{store}{list}&limit=1' -H 'Authorization: Bearer {key}' | {FIRST_ID})")
     }
-}
-
-fn welcome(
-    addresses: &Addresses,
-    operations: Option<SocketAddr>,
-    service: &ServiceSettings,
-    common: &Common,
-    key: &str,
-    password: Option<&NewPassword>,
-) -> String {
-    let is_folder = common.database_url.is_none();
-    let welcome = Welcome {
-        store: addresses.base_url.as_str(),
-        messages: addresses.messages_base_url.as_str(),
-        root: addresses.base_url.root().to_string(),
-        operations: operations.map(|bound| BaseUrl::of_bound(&addresses.scheme, bound).root().to_string()),
-        program: program(),
-        password: password.map(NewPassword::expose),
-        data_dir: is_folder.then(|| quoted(&common.data_dir)),
-        key,
-        curl: service.tls_cert.as_deref().map_or("curl".to_owned(), curl_with),
-    };
-    welcome.to_string()
 }
 
 /// Returns the path of this program for a shell, because a program that cargo has built is not in `PATH`.

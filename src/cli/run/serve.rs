@@ -4,36 +4,26 @@ use std::future::pending;
 use std::sync::Arc;
 use std::thread;
 
-use clap::Args;
 use tokio::runtime::{Builder, RuntimeFlavor};
 
 use crate::app;
 use crate::cli::data::backup;
 use crate::cli::runtime::{BLOCKED_TIMEOUT, runtime};
-use crate::cli::{Create, Failure, Outcome, open};
+use crate::cli::{Failure, Outcome, open};
 use crate::config::{Common, ServiceSettings};
 use crate::domain::Deployment;
 use crate::store::{Store, postgres, sqlite};
 
-/// Run the service
-#[derive(Args, Debug)]
-pub struct Serve {
-    #[command(flatten)]
-    pub service: ServiceSettings,
-}
-
-impl Serve {
-    pub fn run(self, common: &Common) -> Outcome {
-        backup::check(&self.service, common)?;
-        serve(async {
-            let store = open_for(&self.service, common, Deployment::Production).await?;
-            Ok(app::start(&self.service, store, async |_, _| Ok(())).await?)
-        })
-    }
+pub fn run(service: &ServiceSettings, common: &Common) -> Outcome {
+    serve(async {
+        let store = open_for(service, common, Deployment::Production).await?;
+        Ok(app::start(service, store, async |_, _| Ok(())).await?)
+    })
 }
 
 /// Opens the store of a service. Fails if the store cannot be opened or [`app::check`] fails, and creates no database then.
 pub async fn open_for(service: &ServiceSettings, common: &Common, new: Deployment) -> Result<Arc<Store>, Failure> {
+    backup::check(service, common)?;
     let is_embedded = common.database_url.is_none();
     if !is_embedded || !sqlite::folder(&common.data_dir).has_database() {
         app::check(service, is_embedded.then(|| common.deployment.unwrap_or(new)), false)?;
@@ -45,7 +35,7 @@ pub async fn open_for(service: &ServiceSettings, common: &Common, new: Deploymen
     if is_embedded && sqlite::folder(&common.data_dir).is_in_use() {
         tracing::warn!(data_dir = %common.data_dir.display(), "another process has the database open");
     }
-    let create = if service.existing_only { Create::Never } else { Create::IfMissing(new) };
+    let create = (!service.existing_only).then_some(new);
     Ok(Arc::new(open(common, create, postgres::Options::new).await?))
 }
 

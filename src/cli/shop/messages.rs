@@ -1,15 +1,15 @@
 //! `petstore messages`
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use tracing::Level;
 
-use crate::cli::data::database::find_account;
+use crate::cli::data::database::find_account_id;
 use crate::cli::data::export;
 use crate::cli::terminal::confirm::confirm;
 use crate::cli::terminal::progress::counted;
 use crate::cli::terminal::table::{Listed, print_list, shown, strip_bidi};
-use crate::cli::{Create, Failure, Outcome, actor, tell, with_store};
+use crate::cli::{Failure, Outcome, actor, tell, with_store};
 use crate::config::{Common, one_of};
 use crate::domain::{Email, Invalid, MessageId, MessageQuery, MessageRecord, MessageState};
 use crate::store::Store;
@@ -17,78 +17,65 @@ use crate::store::Store;
 /// Maximum number of characters of a message in the table.
 const PREVIEW: usize = 40;
 
-subcommands! {
-    pub enum Messages {
-        List(List),
-        Export(Export),
-        Retry(Retry),
-        Discard(Discard),
-    }
-}
-
-/// List the newest messages
-///
-/// A message is waiting until the server of `--relay` has acknowledged it. Then it is sent. As in the API, the status of a
-/// waiting message is `queued`.
-#[derive(Args, Debug)]
-pub struct List {
-    #[command(flatten)]
-    filter: Filter,
-    /// Maximum number of messages
-    #[arg(long, value_name = "NUMBER", default_value = "20", value_parser = clap::value_parser!(u32).range(1..))]
-    limit: u32,
-    /// Print a JSON array of objects
-    #[arg(long)]
-    json: bool,
-}
-
-/// Export messages as newline-delimited JSON
-///
-/// Messages are sorted by account, oldest first. Each line is the object of the API with two more fields: `account`, the
-/// e-mail address, and `sentAt`, which is `null` for a waiting message.
-///
-/// The export is not a consistent snapshot, unlike `petstore backup`. It contains every message that exists throughout
-/// the export exactly once, in the state at the time when its page of 200 is read. The service is not blocked, however
-/// slowly the output is read.
-#[derive(Args, Debug)]
-#[command(after_long_help = "\
+#[derive(Subcommand, Debug)]
+pub enum Messages {
+    /// List the newest messages
+    ///
+    /// A message is waiting until the server of `--relay` has acknowledged it. Then it is sent. As in the API, the status of
+    /// a waiting message is `queued`.
+    List {
+        #[command(flatten)]
+        filter: Filter,
+        /// Maximum number of messages
+        #[arg(long, value_name = "NUMBER", default_value = "20", value_parser = clap::value_parser!(u32).range(1..))]
+        limit: u32,
+        /// Print a JSON array of objects
+        #[arg(long)]
+        json: bool,
+    },
+    /// Export messages as newline-delimited JSON
+    ///
+    /// Messages are sorted by account, oldest first. Each line is the object of the API with two more fields: `account`, the
+    /// e-mail address, and `sentAt`, which is `null` for a waiting message.
+    ///
+    /// The export is not a consistent snapshot, unlike `petstore backup`. It contains every message that exists throughout
+    /// the export exactly once, in the state at the time when its page of 200 is read. The service is not blocked, however
+    /// slowly the output is read.
+    #[command(after_long_help = "\
 Example:
   petstore messages export --state waiting waiting.ndjson")]
-pub struct Export {
-    #[command(flatten)]
-    target: export::Target,
-    #[command(flatten)]
-    filter: Filter,
-}
-
-/// Deliver waiting messages now
-///
-/// Ends their delays and pauses after failures. The process that relays messages follows within a second.
-#[derive(Args, Debug)]
-pub struct Retry {
-    /// Ids of waiting messages
-    #[arg(value_name = "ID", required_unless_present = "all", conflicts_with = "all", value_parser = message_id)]
-    ids: Vec<MessageId>,
-    /// Retry all messages
-    #[arg(long)]
-    all: bool,
-}
-
-/// Give up waiting messages
-///
-/// Deletes them, all or none, and records it in the audit. Asks for confirmation on a terminal; elsewhere, needs --yes.
-#[derive(Args, Debug)]
-pub struct Discard {
-    /// Ids of waiting messages
-    #[arg(value_name = "ID", required = true, value_parser = message_id)]
-    ids: Vec<MessageId>,
-    /// Do not ask for confirmation
-    #[arg(long)]
-    yes: bool,
+    Export {
+        #[command(flatten)]
+        target: export::Target,
+        #[command(flatten)]
+        filter: Filter,
+    },
+    /// Deliver waiting messages now
+    ///
+    /// Ends their delays and pauses after failures. The process that relays messages follows within a second.
+    Retry {
+        /// Ids of waiting messages
+        #[arg(value_name = "ID", required_unless_present = "all", conflicts_with = "all", value_parser = message_id)]
+        ids: Vec<MessageId>,
+        /// Retry all messages
+        #[arg(long)]
+        all: bool,
+    },
+    /// Give up waiting messages
+    ///
+    /// Deletes them, all or none, and records it in the audit. Asks for confirmation on a terminal; elsewhere, needs --yes.
+    Discard {
+        /// Ids of waiting messages
+        #[arg(value_name = "ID", required = true, value_parser = message_id)]
+        ids: Vec<MessageId>,
+        /// Do not ask for confirmation
+        #[arg(long)]
+        yes: bool,
+    },
 }
 
 #[derive(Args, Debug)]
-struct Filter {
+pub struct Filter {
     /// Only messages of this account
     #[arg(long, value_name = "EMAIL", value_parser = Email::parse)]
     account: Option<Email>,
@@ -99,69 +86,59 @@ struct Filter {
 
 impl Filter {
     async fn query(self, store: &Store, newest: Option<u32>) -> Result<MessageQuery, Failure> {
-        let account = match &self.account {
-            None => None,
-            Some(email) => Some(find_account(store, email).await?.id),
-        };
+        let account = find_account_id(store, self.account.as_ref()).await?;
         Ok(MessageQuery { account, state: self.state, newest })
     }
 }
 
-impl List {
-    fn run(self, common: &Common) -> Outcome {
-        with_store(common, Create::Never, async |store| {
-            let query = self.filter.query(&store, Some(self.limit.saturating_add(1))).await?;
-            let mut messages = Vec::new();
-            let mut keep = |record| {
-                messages.push(record);
-                Ok(())
-            };
-            store.export_messages(&query, &mut keep).await?;
-            // One more is read to know that there are more.
-            let limit = self.limit as usize;
-            print_list(&messages[..messages.len().min(limit)], self.json)?;
-            if messages.len() > limit && !self.json {
-                let newest = counted(self.limit.into(), "message");
-                tell(Level::INFO, &format!("only the newest {newest}: a higher --limit lists more"));
+impl Messages {
+    pub fn run(self, common: &Common) -> Outcome {
+        match self {
+            Self::List { filter, limit, json } => list(common, filter, limit, json),
+            Self::Export { target, filter } => with_store(common, None, async |store| {
+                let query = filter.query(store, None).await?;
+                let count = store.count_messages(&query).await.ok();
+                target
+                    .export(&common.data_dir, "message", count, async |out, progress| {
+                        let mut line = |record: MessageRecord| {
+                            progress.inc(1);
+                            serde_json::to_writer(&mut *out, &record.json())?;
+                            out.write_all(b"\n")
+                        };
+                        store.export_messages(&query, &mut line).await
+                    })
+                    .await
+            }),
+            Self::Retry { ids, all: _ } => {
+                with_store(common, None, async |store| changed(store.retry_messages(unique(ids)).await?))
             }
-            Ok(())
-        })
-    }
-}
-
-impl Export {
-    fn run(self, common: &Common) -> Outcome {
-        with_store(common, Create::Never, async |store| {
-            let query = self.filter.query(&store, None).await?;
-            let progress = export::progress(store.count_messages(&query).await.ok(), &self.target);
-            export::export(&self.target, &common.data_dir, "message", &progress, async |out| {
-                let mut line = |record: MessageRecord| {
-                    progress.inc(1);
-                    serde_json::to_writer(&mut *out, &record.json())?;
-                    out.write_all(b"\n")
-                };
-                store.export_messages(&query, &mut line).await
-            })
-            .await
-        })
-    }
-}
-
-impl Retry {
-    fn run(self, common: &Common) -> Outcome {
-        with_store(common, Create::Never, async |store| changed(store.retry_messages(unique(self.ids)).await?))
-    }
-}
-
-impl Discard {
-    fn run(self, common: &Common) -> Outcome {
-        let ids = unique(self.ids);
-        let count = counted(ids.len() as u64, "message");
-        if !self.yes {
-            confirm(&format!("Discard {count}?"), &format!("this would discard {count}"))?;
+            Self::Discard { ids, yes } => {
+                let ids = unique(ids);
+                let count = counted(ids.len() as u64, "message");
+                confirm(yes, &format!("Discard {count}?"), &format!("this would discard {count}"))?;
+                with_store(common, None, async |store| changed(store.discard_messages(ids, actor()).await?))
+            }
         }
-        with_store(common, Create::Never, async |store| changed(store.discard_messages(ids, actor()).await?))
     }
+}
+
+fn list(common: &Common, filter: Filter, limit: u32, json: bool) -> Outcome {
+    with_store(common, None, async |store| {
+        // One more is read to know that there are more.
+        let query = filter.query(store, Some(limit.saturating_add(1))).await?;
+        let mut messages = Vec::new();
+        let mut keep = |record| {
+            messages.push(record);
+            Ok(())
+        };
+        store.export_messages(&query, &mut keep).await?;
+        print_list(&messages[..messages.len().min(limit as usize)], json)?;
+        if messages.len() > limit as usize && !json {
+            let newest = counted(limit.into(), "message");
+            tell(Level::INFO, &format!("only the newest {newest}: a higher --limit lists more"));
+        }
+        Ok(())
+    })
 }
 
 fn changed(are_waiting: bool) -> Outcome {

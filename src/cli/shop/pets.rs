@@ -1,104 +1,93 @@
 //! `petstore pets`
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use clap::Args;
+use clap::Subcommand;
 use tracing::Level;
 
 use super::animal_file::{AnimalFile, temporary_folder};
 use crate::cli::data::export;
 use crate::cli::terminal::interrupt;
 use crate::cli::terminal::progress::counted;
-use crate::cli::{Create, Failure, Outcome, tell, with_store};
+use crate::cli::{Failure, Outcome, tell, with_store};
 use crate::config::Common;
-use crate::domain::Pet;
+use crate::domain::{Deployment, Pet};
 
-subcommands! {
-    pub enum Pets {
-        Import(Import),
-        Export(Export),
-    }
-}
-
-/// Import animals from newline-delimited JSON
-///
-/// Each line is an object as in `POST /pets`, such as `{"name":"Rex","categoryId":3}`. All lines are validated before any
-/// animal is added, and all animals are added in one transaction. They get new ids: an `id`, as in an export, is ignored.
-/// Stdin is first copied into the data directory, with PostgreSQL into memory.
-///
-/// The service may be running. Adding a million animals takes a few seconds. Meanwhile, reads continue and writes wait;
-/// a write that waits for 5 seconds gets a 503 response. With PostgreSQL, only new animals wait, in the last step, and
-/// get a 503 response after 1.4 seconds.
-#[derive(Args, Debug)]
-#[command(after_long_help = "\
+#[derive(Subcommand, Debug)]
+pub enum Pets {
+    /// Import animals from newline-delimited JSON
+    ///
+    /// Each line is an object as in `POST /pets`, such as `{"name":"Rex","categoryId":3}`. All lines are validated before any
+    /// animal is added, and all animals are added in one transaction. They get new ids: an `id`, as in an export, is ignored.
+    /// Stdin is first copied into the data directory, with PostgreSQL into memory.
+    ///
+    /// The service may be running. Adding a million animals takes a few seconds. Meanwhile, reads continue and writes wait;
+    /// a write that waits for 5 seconds gets a 503 response. With PostgreSQL, only new animals wait, in the last step, and
+    /// get a 503 response after 1.4 seconds.
+    #[command(after_long_help = "\
 Examples:
   petstore pets import animals.ndjson
   jq -c '.[]' animals.json | petstore pets import -")]
-pub struct Import {
-    /// File to import, or - for stdin
-    file: PathBuf,
-    /// Skip invalid lines instead of importing nothing
-    #[arg(long)]
-    keep_going: bool,
-}
-
-/// Export all animals as newline-delimited JSON
-///
-/// Animals are sorted by id.
-///
-/// The export is not a consistent snapshot, unlike `petstore backup`. It contains every animal that exists at its start
-/// exactly once, in the state at the time when its page of 1,000 is read, and may contain animals added meanwhile. The
-/// service is not blocked, however slowly the output is read.
-#[derive(Args, Debug)]
-#[command(after_long_help = "\
+    Import {
+        /// File to import, or - for stdin
+        file: PathBuf,
+        /// Skip invalid lines instead of importing nothing
+        #[arg(long)]
+        keep_going: bool,
+    },
+    /// Export all animals as newline-delimited JSON
+    ///
+    /// Animals are sorted by id.
+    ///
+    /// The export is not a consistent snapshot, unlike `petstore backup`. It contains every animal that exists at its start
+    /// exactly once, in the state at the time when its page of 1,000 is read, and may contain animals added meanwhile. The
+    /// service is not blocked, however slowly the output is read.
+    #[command(after_long_help = "\
 Examples:
   petstore pets export animals.ndjson
   petstore pets export | gzip > animals.ndjson.gz")]
-pub struct Export {
-    #[command(flatten)]
-    target: export::Target,
+    Export(export::Target),
 }
 
-impl Import {
-    fn run(self, common: &Common) -> Outcome {
-        let mut file = AnimalFile::open(&self.file, temporary_folder(common))?;
-        // Caught only after `open`, so that a signal can end the process while `open` waits for a pipe.
-        interrupt::catch()?;
-        let (_, invalid) = file.check()?;
-        if invalid > 0 && !self.keep_going {
-            return Err(Failure(format!(
-                "nothing was imported: {}; use --keep-going to skip them",
-                counted(invalid, "invalid line")
-            )));
+impl Pets {
+    pub fn run(self, common: &Common) -> Outcome {
+        match self {
+            Self::Import { file, keep_going } => import(common, &file, keep_going),
+            Self::Export(target) => with_store(common, None, async |store| {
+                let count = store.count_pets().await.ok();
+                target
+                    .export(&common.data_dir, "animal", count, async |out, progress| {
+                        let mut line = Vec::with_capacity(128);
+                        let mut write = |pet: Pet<'_>| {
+                            line.clear();
+                            pet.write_json(&mut line);
+                            line.push(b'\n');
+                            progress.inc(1);
+                            out.write_all(&line)
+                        };
+                        store.export_pets(&mut write).await
+                    })
+                    .await
+            }),
         }
-        let (animals, progress) = file.animals(self.keep_going);
-        let added =
-            with_store(common, Create::PRODUCTION, async |store| Ok(store.import_pets(Box::new(animals)).await?));
-        progress.finish_and_clear();
-        let added = added?;
-        let skipped =
-            if invalid > 0 { format!(", skipped {}", counted(invalid, "invalid line")) } else { String::new() };
-        tell(Level::INFO, &format!("imported {}{skipped}", counted(added, "animal")));
-        Ok(())
     }
 }
 
-impl Export {
-    fn run(self, common: &Common) -> Outcome {
-        with_store(common, Create::Never, async |store| {
-            let progress = export::progress(store.count_pets().await.ok(), &self.target);
-            export::export(&self.target, &common.data_dir, "animal", &progress, async |out| {
-                let mut line = Vec::with_capacity(128);
-                let mut write = |pet: Pet<'_>| {
-                    line.clear();
-                    pet.write_json(&mut line);
-                    line.push(b'\n');
-                    progress.inc(1);
-                    out.write_all(&line)
-                };
-                store.export_pets(&mut write).await
-            })
-            .await
-        })
+fn import(common: &Common, file: &Path, keep_going: bool) -> Outcome {
+    let mut file = AnimalFile::open(file, temporary_folder(common))?;
+    // Caught only after `open`, so that a signal can end the process while `open` waits for a pipe.
+    interrupt::catch()?;
+    let (_, invalid) = file.check()?;
+    let skipped = counted(invalid, "invalid line");
+    if invalid > 0 && !keep_going {
+        return Err(Failure(format!("nothing was imported: {skipped}; use --keep-going to skip them")));
     }
+    let (animals, progress) = file.animals(keep_going);
+    let new = Some(Deployment::Production);
+    let added = with_store(common, new, async |store| Ok(store.import_pets(Box::new(animals)).await?));
+    progress.finish_and_clear();
+    let added = counted(added?, "animal");
+    let skipped = if invalid > 0 { format!(", skipped {skipped}") } else { String::new() };
+    tell(Level::INFO, &format!("imported {added}{skipped}"));
+    Ok(())
 }

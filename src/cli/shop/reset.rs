@@ -8,7 +8,7 @@ use super::first_animals::FirstAnimals;
 use crate::cli::terminal::confirm::confirm;
 use crate::cli::terminal::interrupt;
 use crate::cli::terminal::progress::counted;
-use crate::cli::{Create, Failure, Outcome, actor, tell, with_store};
+use crate::cli::{Failure, Outcome, actor, tell, with_store};
 use crate::config::Common;
 use crate::store::{Contents, StoreError};
 
@@ -44,17 +44,15 @@ impl Reset {
             Some(url) => url.to_string(),
             None => common.data_dir.display().to_string(),
         };
-        with_store(common, Create::Never, async |store| {
+        with_store(common, None, async |store| {
             let contents = store.before_reset().await.map(|contents| describe(&contents));
             let deleted = match contents {
                 // The rows of a large store are not counted in time. `reset` finds every other reason to fail.
                 Err(_) if self.yes => "all rows".into(),
                 contents => contents?,
             };
-            if !self.yes {
-                let question = format!("Reset {target} and delete {deleted}? Accounts, keys and sessions stay.");
-                confirm(&question, &format!("reset would delete {deleted} of {target}"))?;
-            }
+            let question = format!("Reset {target} and delete {deleted}? Accounts, keys and sessions stay.");
+            confirm(self.yes, &question, &format!("reset would delete {deleted} of {target}"))?;
             // Caught only now, so that a signal can end the process while it asks.
             interrupt::catch()?;
             let added = store.reset(animals, actor(), interrupt::is_received).await.map_err(|error| match error {

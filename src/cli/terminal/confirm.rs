@@ -4,8 +4,12 @@ use std::io::{BufRead, IsTerminal, Write, stderr, stdin};
 
 use crate::cli::{Failure, Outcome};
 
-/// Fails unless the answer to `question` is yes. Without a terminal, fails and says what the command `would` do.
-pub fn confirm(question: &str, would: &str) -> Outcome {
+/// Fails unless `yes` is given or the answer to `question` is yes. Without a terminal, fails and says what the command
+/// `would` do.
+pub fn confirm(yes: bool, question: &str, would: &str) -> Outcome {
+    if yes {
+        return Ok(());
+    }
     if !stdin().is_terminal() {
         return Err(Failure(format!("{would}: confirm with --yes")));
     }
