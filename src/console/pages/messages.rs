@@ -12,8 +12,8 @@ use crate::console::form::submission::{Field, Form};
 use crate::console::layout::Site;
 use crate::console::session::current_user::SignedIn;
 use crate::console::shown::api_call::{ApiCall, Unsent};
-use crate::console::shown::times::moment;
-use crate::domain::{Invalid, Message, MessageId, MessageText, PageLimit, Timestamp, TrackedMessage};
+use crate::console::shown::times;
+use crate::domain::{Invalid, Message, MessageId, MessageText, PageLimit, TrackedMessage};
 
 /// Number of messages on a page, and of characters of each: the longest have 10,000.
 const PAGE: i64 = 10;
@@ -27,33 +27,16 @@ struct List<'a> {
     key: RequestKey,
     sent: Option<ApiCall>,
     unsent: Unsent,
-    messages: Vec<Row>,
+    messages: Vec<TrackedMessage>,
     links: Links<MessageId>,
     /// The request of the list. `None` after a form.
     listed: Option<ApiCall>,
 }
 
-/// A message as the page shows it.
-struct Row {
-    id: String,
-    text: String,
-    is_cut: bool,
-    created: String,
-    status: &'static str,
-}
-
-impl Row {
-    fn new(message: &Message, sent_at: Option<Timestamp>) -> Self {
-        let text = message.text.as_str();
-        let end = text.char_indices().nth(SHOWN).map(|(end, _)| end);
-        Self {
-            id: message.id.to_string(),
-            text: text[..end.unwrap_or(text.len())].to_owned(),
-            is_cut: end.is_some(),
-            created: moment(message.created_at),
-            status: Message::status(sent_at),
-        }
-    }
+/// Returns the beginning of a text, and whether it is cut.
+fn beginning(text: &str) -> (&str, bool) {
+    let end = text.char_indices().nth(SHOWN).map(|(end, _)| end);
+    (&text[..end.unwrap_or(text.len())], end.is_some())
 }
 
 pub async fn list(who: SignedIn, uri: Uri) -> Result<Response, PageError> {
@@ -90,10 +73,9 @@ async fn show(
     let page = newest_first(&place, limit, |(message, _): &TrackedMessage| message.id, read).await?;
     let query = pagination::as_api(&page, None, MessageId::predecessor);
     let listed = ApiCall::list(who, Operation::ListMessages, query.filter(|_| sent.is_none())).await;
-    let messages = page.entries.iter().map(|(message, sent_at)| Row::new(message, *sent_at)).collect();
     let site = Site::new(who, "Messages", "messages");
     let unsent = ApiCall::unsent(who, Operation::SendMessage, &key, &[&text], &body(text.or_example("Hello, store!")));
-    let list = List { site, text, key, sent, unsent, messages, links: page.links, listed };
+    let list = List { site, text, key, sent, unsent, messages: page.entries, links: page.links, listed };
     Ok(ApiCall::page(status, &list, list.sent.as_ref().or(list.listed.as_ref())))
 }
 

@@ -15,7 +15,7 @@ use crate::console::form::submission::{Field, Form};
 use crate::console::layout::Site;
 use crate::console::session::current_user::{CurrentUser, SignedIn};
 use crate::console::shown::api_call::{ApiCall, Unsent};
-use crate::console::shown::times::moment;
+use crate::console::shown::times;
 use crate::domain::{
     AccountId, Direction, Email, Order, OrderQuery, OrderStatus, PageLimit, PetQuery, PetStatus, Role, Transition,
 };
@@ -47,35 +47,30 @@ impl List<'_> {
 
     /// The steps that at least one order allows.
     fn steps(&self) -> impl Iterator<Item = Transition> {
-        Transition::ALL.into_iter().filter(|step| self.orders.iter().any(|order| order.steps().any(|one| one == *step)))
+        Transition::ALL.into_iter().filter(|step| self.orders.iter().any(|row| row.steps().any(|one| one == *step)))
     }
 }
 
 /// An order as the page shows it.
 struct Row {
-    id: i64,
-    pet_id: i64,
+    order: Order,
     pet_name: String,
-    status: OrderStatus,
-    placed: String,
-    changed: String,
     /// The address of the customer, which only staff see.
     customer: Option<String>,
 }
 
 impl Row {
     fn new(order: &Order, names: &[OrderNames], role: Role) -> Self {
-        let Order { id, pet_id, status, created_at, updated_at, .. } = *order;
         // `None` if the store was reset meanwhile.
-        let names = names.iter().find(|names| names.order == id);
+        let names = names.iter().find(|names| names.order == order.id);
         let pet_name = names.map_or_else(String::new, |names| names.pet.clone());
         let customer = (role == Role::Staff).then(|| names.map_or_else(String::new, |names| names.customer.clone()));
-        Self { id, pet_id, pet_name, status, placed: moment(created_at), changed: moment(updated_at), customer }
+        Self { order: *order, pet_name, customer }
     }
 
     /// The steps that its status allows to the user.
     fn steps(&self) -> impl Iterator<Item = Transition> {
-        let (status, is_staff) = (self.status, self.customer.is_some());
+        let (status, is_staff) = (self.order.status, self.customer.is_some());
         let steps = Transition::ALL.into_iter().filter(move |step| step.apply(status).is_some());
         steps.filter(move |step| is_staff || operation(*step).permission() == Permission::Account)
     }
