@@ -21,64 +21,119 @@ const SIZE: usize = 128 * 1024;
 /// Maximum number of fields that are read. The orders page has a box for each of 100 orders. 15,000 take a millisecond.
 const FIELDS: usize = 128;
 
-/// The fields of a form (`application/x-www-form-urlencoded`, URL standard, section 5).
+/// The fields of a form (`application/x-www-form-urlencoded`, URL standard, section 5), and their errors.
 ///
 /// Has no `Debug`, because some fields are passwords.
 #[derive(Default)]
-pub struct Form(Vec<(String, String)>);
+pub struct Form {
+    fields: Vec<(String, String)>,
+    errors: Vec<(&'static str, String)>,
+}
 
 impl Form {
-    /// Parses the query of an address, which has the same encoding.
-    pub fn of_query(uri: &Uri) -> Self {
-        Self::parse(uri.query().unwrap_or_default().as_bytes())
+    /// Returns a form with these fields.
+    pub fn of(fields: &[(&str, &str)]) -> Self {
+        let fields = fields.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        Self { fields, errors: Vec::new() }
     }
 
-    pub fn parse(bytes: &[u8]) -> Self {
-        Self(form_urlencoded::parse(bytes).into_owned().take(FIELDS).collect())
+    /// Decodes the query of an address, which has the same encoding.
+    pub fn of_query(uri: &Uri) -> Self {
+        Self::decode(uri.query().unwrap_or_default().as_bytes())
+    }
+
+    fn decode(bytes: &[u8]) -> Self {
+        Self { fields: form_urlencoded::parse(bytes).into_owned().take(FIELDS).collect(), errors: Vec::new() }
     }
 
     pub const fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.fields.is_empty()
     }
 
     /// Returns the value of a field. Empty if there is no such field.
     pub fn get(&self, name: &str) -> &str {
-        self.0.iter().find(|(found, _)| found == name).map_or("", |(_, value)| value)
+        self.fields.iter().find(|(found, _)| found == name).map_or("", |(_, value)| value)
     }
 
     /// Returns the values of all fields with this name, such as checked boxes.
     pub fn all(&self, name: &str) -> impl Iterator<Item = &str> {
-        self.0.iter().filter(move |(found, _)| found == name).map(|(_, value)| &**value)
+        self.fields.iter().filter(move |(found, _)| found == name).map(|(_, value)| &**value)
     }
 
     /// Returns the filled-in fields as a query, except those with these names.
     pub fn without(&self, names: &[&str]) -> String {
-        let kept = self.0.iter().filter(|(name, value)| !value.is_empty() && !names.contains(&&**name));
+        let kept = self.fields.iter().filter(|(name, value)| !value.is_empty() && !names.contains(&&**name));
         form_urlencoded::Serializer::new(String::new()).extend_pairs(kept).finish()
     }
 
-    pub fn secret(&self, name: &str) -> Secret {
-        Secret::new(self.get(name))
+    /// Returns the value for the request shown beside the form: `example` if the field is empty.
+    pub fn or_example<'v>(&'v self, name: &str, example: &'v str) -> &'v str {
+        Some(self.get(name)).filter(|value| !value.is_empty()).unwrap_or(example)
     }
 
-    /// A password field, whose value is never shown again. Its error is `missing` if the field is empty.
-    pub fn password(&self, name: &str, missing: &str) -> Field {
-        Field { error: self.get(name).is_empty().then(|| missing.to_owned()), ..Field::default() }
+    /// Like [`Self::or_example`], as JSON: a number, or a string if it is not an integer.
+    pub fn integer_or_example(&self, name: &str, example: &str) -> serde_json::Value {
+        let text = self.or_example(name, example).trim();
+        integer(text).map_or_else(|| text.into(), Into::into)
     }
 
-    /// Parses a new password. Returns its field and the password, or `None` if the field has an error.
-    pub fn new_password(&self, name: &str, missing: &str, what: &str) -> (Field, Option<NewPassword>) {
-        let mut field = self.password(name, missing);
-        let parsed = NewPassword::parse(&self.secret(name));
-        if let Err(invalid) = &parsed {
-            field.error.get_or_insert_with(|| format!("{what} {invalid}."));
+    /// Returns the error of a field, to show beside it.
+    pub fn error(&self, name: &str) -> Option<&str> {
+        self.errors.iter().find(|(found, _)| *found == name).map(|(_, error)| &**error)
+    }
+
+    pub fn has_errors(&self) -> bool {
+        !self.errors.is_empty()
+    }
+
+    /// Returns the status of the page that shows the form: 422 if a field has an error.
+    pub fn status(&self) -> StatusCode {
+        if self.has_errors() { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK }
+    }
+
+    pub fn refuse(&mut self, name: &'static str, why: impl Into<String>) {
+        self.errors.push((name, why.into()));
+    }
+
+    /// Parses a field. If it has no value, refuses it: as `missing` if the field is blank ("Enter a name."), otherwise with
+    /// the reason ("The name has 300 characters; …").
+    pub fn parse<T>(
+        &mut self,
+        name: &'static str,
+        missing: &str,
+        what: &str,
+        parse: impl FnOnce(String) -> Result<T, Invalid>,
+    ) -> Option<T> {
+        if self.get(name).trim().is_empty() {
+            self.refuse(name, missing);
         }
-        (field, parsed.ok())
+        self.parse_optional(name, what, parse)
     }
 
-    /// Returns a field to parse, and to show again if that fails.
-    pub fn field(&self, name: &str) -> Field {
-        Field { value: self.get(name).to_owned(), error: None }
+    /// Like [`Self::parse`], for a field that may be blank. Returns `None` without an error if it is.
+    pub fn parse_optional<T>(
+        &mut self,
+        name: &'static str,
+        what: &str,
+        parse: impl FnOnce(String) -> Result<T, Invalid>,
+    ) -> Option<T> {
+        let value = Some(self.get(name).to_owned()).filter(|value| !value.trim().is_empty())?;
+        parse(value).map_err(|invalid| self.refuse(name, format!("{what} {invalid}."))).ok()
+    }
+
+    /// Returns a password, which no page shows again. Refuses an empty one as `missing`.
+    pub fn password(&mut self, name: &'static str, missing: &str) -> Option<Secret> {
+        let given = Some(Secret::new(self.get(name))).filter(|given| !given.expose().is_empty());
+        if given.is_none() {
+            self.refuse(name, missing);
+        }
+        given
+    }
+
+    /// Parses a new password, like [`Self::parse`].
+    pub fn new_password(&mut self, name: &'static str, missing: &str, what: &str) -> Option<NewPassword> {
+        let parsed = NewPassword::parse(&self.password(name, missing)?);
+        parsed.map_err(|invalid| self.refuse(name, format!("{what} {invalid}."))).ok()
     }
 }
 
@@ -104,56 +159,6 @@ impl<S: Sync> FromRequest<S> for Form {
             return Err(PageError::unsupported_media_type());
         }
         let body = mem::take(request.body_mut()).collect().await;
-        Ok(Self::parse(&body.map_err(|error| PageError::internal(Cause(error.to_string())))?.to_bytes()))
-    }
-}
-
-/// A field of a form: its value and its error.
-#[derive(Default)]
-pub struct Field {
-    pub value: String,
-    pub error: Option<String>,
-}
-
-/// The status of the page that shows `fields`: 422 if one has an error.
-pub fn status(fields: &[&Field]) -> StatusCode {
-    if fields.iter().any(|field| field.error.is_some()) { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK }
-}
-
-impl Field {
-    pub fn new(value: impl Into<String>) -> Self {
-        Self { value: value.into(), error: None }
-    }
-
-    /// Returns the value for the request shown beside the form: `example` if the field is empty.
-    pub fn or_example<'v>(&'v self, example: &'v str) -> &'v str {
-        if self.value.is_empty() { example } else { &self.value }
-    }
-
-    /// Like [`Self::or_example`], as JSON: a number, or a string if it is not an integer.
-    pub fn integer_or_example(&self, example: &str) -> serde_json::Value {
-        let text = self.or_example(example).trim();
-        integer(text).map_or_else(|| text.into(), Into::into)
-    }
-
-    /// Returns the parsed value. If there is none, sets the error: `missing` if the field is blank ("Enter a name."),
-    /// otherwise the reason ("The name has 300 characters; …").
-    pub fn parse<T>(
-        &mut self,
-        missing: &str,
-        what: &str,
-        parse: impl FnOnce(String) -> Result<T, Invalid>,
-    ) -> Option<T> {
-        if self.value.trim().is_empty() {
-            self.error = Some(missing.to_owned());
-            return None;
-        }
-        self.parse_optional(what, parse)
-    }
-
-    /// Like [`Self::parse`], for a field that may be blank. Returns `None` without an error if it is.
-    pub fn parse_optional<T>(&mut self, what: &str, parse: impl FnOnce(String) -> Result<T, Invalid>) -> Option<T> {
-        let value = Some(self.value.clone()).filter(|value| !value.trim().is_empty())?;
-        parse(value).map_err(|invalid| self.error = Some(format!("{what} {invalid}."))).ok()
+        Ok(Self::decode(&body.map_err(|error| PageError::internal(Cause(error.to_string())))?.to_bytes()))
     }
 }

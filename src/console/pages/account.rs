@@ -5,7 +5,7 @@ use axum::response::Response;
 
 use super::sign_in::{begin_confirmation, check_password};
 use crate::console::error::PageError;
-use crate::console::form::submission::{Field, Form, status};
+use crate::console::form::submission::Form;
 use crate::console::layout::{NO_SECTION, Site, page};
 use crate::console::session::current_user::SignedIn;
 use crate::console::shown::times::day;
@@ -17,71 +17,63 @@ use crate::domain::session::NewSession;
 struct Account<'a> {
     site: Site<'a>,
     since: String,
-    current: Field,
-    new: Field,
+    form: &'a Form,
 }
 
 #[derive(Template)]
 #[template(path = "console/account-delete.html")]
 struct Deletion<'a> {
     site: Site<'a>,
-    password: Field,
+    form: &'a Form,
 }
 
 pub async fn show(who: SignedIn) -> Response {
-    account(&who, Field::default(), Field::default())
+    account(&who, &Form::default())
 }
 
-pub async fn change_password(who: SignedIn, fields: Form) -> Result<Response, PageError> {
-    let mut current = fields.password("current", "Enter your password.");
-    let (new, chosen) = fields.new_password("new", "Enter a new password.", "The new password");
-    let Some(chosen) = chosen.filter(|_| current.error.is_none()) else {
-        return Ok(account(&who, current, new));
-    };
+pub async fn change_password(who: SignedIn, mut form: Form) -> Result<Response, PageError> {
+    let current = form.password("current", "Enter your password.");
+    let new = form.new_password("new", "Enter a new password.", "The new password");
+    let (Some(current), Some(new)) = (current, new) else { return Ok(account(&who, &form)) };
     let place = begin_confirmation(&who)?;
-    let checked = check_password(&who, &place, &who.session.email, fields.secret("current")).await?;
-    if let Some((account, checked)) = checked {
-        let digest = place.hash(chosen).await;
+    if let Some((account, checked)) = check_password(&who, &place, &who.session.email, current).await? {
+        let digest = place.hash(new).await;
         let token = SessionToken::generate();
         let session = NewSession { hash: token.hash(), account, now: who.api().clock.steady() };
         if who.api().store.change_password(session, checked, digest, who.actor()).await? {
             return Ok(who.redirect_signed_in("account?notice=password-changed", &token));
         }
     }
-    current.error = Some(WRONG.to_owned());
-    Ok(account(&who, current, new))
+    form.refuse("current", WRONG);
+    Ok(account(&who, &form))
 }
 
 pub async fn confirm_deletion(who: SignedIn) -> Response {
-    deletion(&who, Field::default())
+    deletion(&who, &Form::default())
 }
 
-pub async fn delete(who: SignedIn, fields: Form) -> Result<Response, PageError> {
-    let mut password = fields.password("password", "Enter your password.");
-    if password.error.is_some() {
-        return Ok(deletion(&who, password));
-    }
+pub async fn delete(who: SignedIn, mut form: Form) -> Result<Response, PageError> {
+    let Some(password) = form.password("password", "Enter your password.") else { return Ok(deletion(&who, &form)) };
     let place = begin_confirmation(&who)?;
-    if let Some((account, checked)) =
-        check_password(&who, &place, &who.session.email, fields.secret("password")).await?
+    if let Some((account, checked)) = check_password(&who, &place, &who.session.email, password).await?
         && who.api().store.delete_account(account, Some(checked), who.actor()).await?
     {
         who.api().api_keys.note_change();
         who.api().account_requests.forget(account);
         return Ok(who.redirect_signed_out("?notice=account-deleted"));
     }
-    password.error = Some(WRONG.to_owned());
-    Ok(deletion(&who, password))
+    form.refuse("password", WRONG);
+    Ok(deletion(&who, &form))
 }
 
 const WRONG: &str = "The password is wrong.";
 
-fn account(who: &SignedIn, current: Field, new: Field) -> Response {
+fn account(who: &SignedIn, form: &Form) -> Response {
     let site = Site::new(who, "Account", "account");
-    page(status(&[&current, &new]), &Account { site, since: day(who.session.account_created_at), current, new })
+    page(form.status(), &Account { site, since: day(who.session.account_created_at), form })
 }
 
-fn deletion(who: &SignedIn, password: Field) -> Response {
+fn deletion(who: &SignedIn, form: &Form) -> Response {
     let site = Site::new(who, "Delete your account", NO_SECTION);
-    page(status(&[&password]), &Deletion { site, password })
+    page(form.status(), &Deletion { site, form })
 }

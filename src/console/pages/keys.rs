@@ -12,7 +12,7 @@ use crate::api::prefer::preferences::Preferences;
 use crate::console::error::PageError;
 use crate::console::form::pagination::{self, Links, ListPage, Place, newest_first};
 use crate::console::form::path::Path;
-use crate::console::form::submission::{Field, Form};
+use crate::console::form::submission::Form;
 use crate::console::layout::{Site, page};
 use crate::console::session::current_user::SignedIn;
 use crate::console::shown::sample_request::SampleRequest;
@@ -44,37 +44,8 @@ struct List<'a> {
 #[template(path = "console/key-new.html")]
 struct New<'a> {
     site: Site<'a>,
-    form: KeyForm,
+    form: Form,
     opened: Opened,
-}
-
-struct KeyForm {
-    name: Field,
-    expiry: Field,
-    access: Field,
-    prefer: Field,
-}
-
-impl KeyForm {
-    fn empty() -> Self {
-        let (expiry, access) = (Field::new("90d"), Field::new("write"));
-        Self { name: Field::default(), expiry, access, prefer: Field::default() }
-    }
-
-    /// Parses the fields of a new key for `account`. `None` if one of them has an error.
-    fn parse(&mut self, key: &ApiKey, who: &SignedIn) -> Option<NewKey> {
-        let (deployment, now) = (who.api().store.deployment(), who.api().clock.steady());
-        let name = self.name.parse("Enter a name.", "The name", KeyName::parse);
-        let lifetime = self.expiry.parse("Choose when it expires.", "The time", |text| {
-            if text == "never" { Ok(None) } else { choice(&text, &LIFETIMES).map(Some) }
-        });
-        let access = |text: String| offered(&text, &ACCESSES).map(|()| text == "read");
-        let read_only = self.access.parse("Choose an access.", "The access", access);
-        let prefer = self.prefer.parse_optional("The text", |text| Preferences::for_key(&text, deployment, now));
-        let new = NewKey::of(key, who.session.account, name?, now, lifetime?);
-        let read_only = read_only?;
-        self.prefer.error.is_none().then_some(NewKey { read_only, prefer, ..new })
-    }
 }
 
 #[derive(Template)]
@@ -171,17 +142,15 @@ pub async fn list(who: SignedIn, uri: Uri) -> Result<Response, PageError> {
 
 pub async fn new(who: SignedIn) -> Result<Response, PageError> {
     let opened = Opened::since(&who, None).await?;
-    Ok(new_key(&who, StatusCode::OK, KeyForm::empty(), opened))
+    Ok(new_key(&who, StatusCode::OK, Form::of(&[("expiry", "90d"), ("access", "write")]), opened))
 }
 
-pub async fn create(who: SignedIn, fields: Form) -> Result<Response, PageError> {
-    let [name, expiry, access, prefer] = ["name", "expiry", "access", "prefer"].map(|name| fields.field(name));
-    let mut form = KeyForm { name, expiry, access, prefer };
+pub async fn create(who: SignedIn, mut form: Form) -> Result<Response, PageError> {
     let key = ApiKey::generate(who.api().store.deployment());
-    let new = form.parse(&key, &who);
-    let opened = Opened::of(&who, &fields).await?;
+    let new = parse(&mut form, &key, &who);
+    let opened = Opened::of(&who, &form).await?;
     let Some(new) = new else {
-        return Ok(new_key(&who, StatusCode::UNPROCESSABLE_ENTITY, form, opened));
+        return Ok(new_key(&who, form.status(), form, opened));
     };
     if opened.since.is_some() {
         return Ok(new_key(&who, StatusCode::CONFLICT, form, opened));
@@ -191,6 +160,21 @@ pub async fn create(who: SignedIn, fields: Form) -> Result<Response, PageError> 
     who.api().store.create_key(new, who.actor()).await?;
     who.api().api_keys.note_change();
     Ok(made(&who, &key, prefer, None))
+}
+
+/// Parses the fields of a new key. `None` if one of them has an error.
+fn parse(form: &mut Form, key: &ApiKey, who: &SignedIn) -> Option<NewKey> {
+    let (deployment, now) = (who.api().store.deployment(), who.api().clock.steady());
+    let name = form.parse("name", "Enter a name.", "The name", KeyName::parse);
+    let lifetime = form.parse("expiry", "Choose when it expires.", "The time", |text| {
+        if text == "never" { Ok(None) } else { choice(&text, &LIFETIMES).map(Some) }
+    });
+    let access = |text: String| offered(&text, &ACCESSES).map(|()| text == "read");
+    let read_only = form.parse("access", "Choose an access.", "The access", access);
+    let prefer = form.parse_optional("prefer", "The text", |text| Preferences::for_key(&text, deployment, now));
+    let new = NewKey::of(key, who.session.account, name?, now, lifetime?);
+    let read_only = read_only?;
+    (!form.has_errors()).then_some(NewKey { read_only, prefer, ..new })
 }
 
 pub async fn confirm_rotation(who: SignedIn, Path(id): Path<String>) -> Result<Response, PageError> {
@@ -266,7 +250,7 @@ fn offered(text: &str, options: &[(&str, &str)]) -> Result<(), Invalid> {
     is_offered.then_some(()).ok_or_else(|| Invalid("must be one of the options".into()))
 }
 
-fn new_key(who: &SignedIn, status: StatusCode, form: KeyForm, opened: Opened) -> Response {
+fn new_key(who: &SignedIn, status: StatusCode, form: Form, opened: Opened) -> Response {
     let site = Site::new(who, "Create an API key", "keys");
     page(status, &New { site, form, opened })
 }

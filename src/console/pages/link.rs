@@ -7,11 +7,11 @@ use axum::response::Response;
 
 use crate::console::error::PageError;
 use crate::console::form::path::Path;
-use crate::console::form::submission::{Field, Form, status};
+use crate::console::form::submission::Form;
 use crate::console::layout::{NO_SECTION, Site, page};
 use crate::console::session::current_user::{CurrentUser, SignedIn};
 use crate::domain::account::{LINK_LIFETIME, PasswordDigest};
-use crate::domain::{Account, AccountId, Actor, ApiKey, Email, KeyHash, Role};
+use crate::domain::{Account, AccountId, Actor, ApiKey, Email, KeyHash, Role, Secret};
 use crate::store;
 
 #[derive(Template)]
@@ -27,7 +27,7 @@ struct Link<'a> {
 struct Choice<'a> {
     site: Site<'a>,
     email: &'a str,
-    new: Field,
+    form: &'a Form,
 }
 
 /// Creates a link. Its token has the form of an API key, which no log shows. `None` if the store refuses it.
@@ -61,19 +61,19 @@ pub async fn make(who: SignedIn, fields: Form) -> Result<Response, PageError> {
 
 pub async fn show(user: CurrentUser, Path(token): Path<String>) -> Result<Response, PageError> {
     let (account, _) = find(&user, &token).await?;
-    Ok(choice(&user, &account, Field::default()))
+    Ok(choice(&user, &account, &Form::default()))
 }
 
-pub async fn submit(user: CurrentUser, Path(token): Path<String>, fields: Form) -> Result<Response, PageError> {
+pub async fn submit(user: CurrentUser, Path(token): Path<String>, mut form: Form) -> Result<Response, PageError> {
     let (account, hash) = find(&user, &token).await?;
-    let (mut new, chosen) = fields.new_password("new", "Enter a new password.", "The new password");
-    let Some(chosen) = chosen else { return Ok(choice(&user, &account, new)) };
+    let chosen = form.new_password("new", "Enter a new password.", "The new password");
+    let Some(chosen) = chosen else { return Ok(choice(&user, &account, &form)) };
     let place = user.console.passwords.place()?;
     let current = user.api().store.find_password(&account.email).await?.map(|(_, digest)| digest);
     // Staff know a temporary password.
-    if place.check(fields.secret("new"), current).await {
-        new.error = Some("Choose another password than the current one.".to_owned());
-        return Ok(choice(&user, &account, new));
+    if place.check(Secret::new(form.get("new")), current).await {
+        form.refuse("new", "Choose another password than the current one.");
+        return Ok(choice(&user, &account, &form));
     }
     let digest = place.hash(chosen).await;
     let (now, actor) = (user.api().clock.steady(), user.actor_of(&account.email));
@@ -93,9 +93,9 @@ fn ended() -> PageError {
     PageError::not_found("This link was used, or has expired. Ask for another one.")
 }
 
-fn choice(user: &CurrentUser, account: &Account, new: Field) -> Response {
+fn choice(user: &CurrentUser, account: &Account, form: &Form) -> Response {
     let site = Site::new(user, "Choose a password", NO_SECTION);
-    let mut response = page(status(&[&new]), &Choice { site, email: account.email.as_str(), new });
+    let mut response = page(form.status(), &Choice { site, email: account.email.as_str(), form });
     // Requests that the page leads to do not have its path, but the form has its origin.
     response.headers_mut().insert(REFERRER_POLICY, HeaderValue::from_static("strict-origin"));
     response

@@ -8,7 +8,7 @@ use crate::api::Operation;
 use crate::console::error::PageError;
 use crate::console::form::pagination::{self, Links, Place, newest_first};
 use crate::console::form::request_key::RequestKey;
-use crate::console::form::submission::{Field, Form};
+use crate::console::form::submission::Form;
 use crate::console::layout::Site;
 use crate::console::session::current_user::SignedIn;
 use crate::console::shown::api_call::{ApiCall, Unsent};
@@ -23,7 +23,7 @@ const SHOWN: usize = 280;
 #[template(path = "console/messages.html")]
 struct List<'a> {
     site: Site<'a>,
-    text: Field,
+    form: Form,
     key: RequestKey,
     sent: Option<ApiCall>,
     unsent: Unsent,
@@ -43,27 +43,26 @@ pub async fn list(who: SignedIn, uri: Uri) -> Result<Response, PageError> {
     let invalid = || Invalid("must be that of a message, such as msg_01978a4be2c07d3e8f5a6b7c8d9e0f10".into());
     let parse = |text: &str| MessageId::parse(text).ok_or_else(invalid);
     let place = Place::of(&Form::of_query(&uri), parse, MessageId::successor)?;
-    show(&who, StatusCode::OK, place, Field::default(), RequestKey::generate(), None).await
+    show(&who, StatusCode::OK, place, Form::default(), RequestKey::generate(), None).await
 }
 
-pub async fn send(who: SignedIn, fields: Form) -> Result<Response, PageError> {
-    // Browsers send a line break as two characters (HTML standard, section 4.10.22.4), but the user typed one.
-    let mut text = Field::new(fields.get("message").replace("\r\n", "\n"));
-    let key = RequestKey::of(&fields);
-    let Some(parsed) = text.parse("Enter a message.", "The message", MessageText::parse) else {
-        return show(&who, StatusCode::UNPROCESSABLE_ENTITY, Place::FIRST, text, key, None).await;
+pub async fn send(who: SignedIn, mut form: Form) -> Result<Response, PageError> {
+    let key = RequestKey::of(&form);
+    let parse = |text: String| MessageText::parse(one_line_feed(&text));
+    let Some(text) = form.parse("message", "Enter a message.", "The message", parse) else {
+        return show(&who, form.status(), Place::FIRST, form, key, None).await;
     };
-    let body = body(parsed.as_str()).to_string();
-    let api_call = ApiCall::post(&who, Operation::SendMessage, None, &key, &body, &fields).await;
-    let text = if api_call.status.is_success() { Field::default() } else { text };
-    show(&who, api_call.status, Place::FIRST, text, key.after(api_call.status), Some(api_call)).await
+    let body = body(text.as_str()).to_string();
+    let api_call = ApiCall::post(&who, Operation::SendMessage, None, &key, &body, &form).await;
+    let form = if api_call.status.is_success() { Form::default() } else { form };
+    show(&who, api_call.status, Place::FIRST, form, key.after(api_call.status), Some(api_call)).await
 }
 
 async fn show(
     who: &SignedIn,
     status: StatusCode,
     place: Place<MessageId>,
-    text: Field,
+    form: Form,
     key: RequestKey,
     sent: Option<ApiCall>,
 ) -> Result<Response, PageError> {
@@ -74,9 +73,15 @@ async fn show(
     let query = pagination::as_api(&page, None, MessageId::predecessor);
     let listed = ApiCall::list(who, Operation::ListMessages, query.filter(|_| sent.is_none())).await;
     let site = Site::new(who, "Messages", "messages");
-    let unsent = ApiCall::unsent(who, Operation::SendMessage, &key, &[&text], &body(text.or_example("Hello, store!")));
-    let list = List { site, text, key, sent, unsent, messages: page.entries, links: page.links, listed };
+    let body = body(&one_line_feed(form.or_example("message", "Hello, store!")));
+    let unsent = ApiCall::unsent(who, Operation::SendMessage, &key, &form, &["message"], &body);
+    let list = List { site, form, key, sent, unsent, messages: page.entries, links: page.links, listed };
     Ok(ApiCall::page(status, &list, list.sent.as_ref().or(list.listed.as_ref())))
+}
+
+/// Browsers send a line break as two characters (HTML standard, section 4.10.22.4), but the user typed one.
+fn one_line_feed(text: &str) -> String {
+    text.replace("\r\n", "\n")
 }
 
 /// The body of the API request.

@@ -11,7 +11,7 @@ use crate::console::error::PageError;
 use crate::console::form::pagination::{self, Links, ListPage, Place, newest_first, parse_integer};
 use crate::console::form::path::Path;
 use crate::console::form::request_key::RequestKey;
-use crate::console::form::submission::{Field, Form};
+use crate::console::form::submission::Form;
 use crate::console::layout::Site;
 use crate::console::session::current_user::{CurrentUser, SignedIn};
 use crate::console::shown::api_call::{ApiCall, Unsent};
@@ -79,17 +79,16 @@ impl Row {
 pub async fn list(who: SignedIn, uri: Uri) -> Result<Response, PageError> {
     let parameters = Form::of_query(&uri);
     // Links from an animal fill in its id.
-    let pet_id = parameters.field("petId");
-    View { parameters, ..View::new(pet_id, RequestKey::generate()) }.show(&who).await
+    let form = Form::of(&[("petId", parameters.get("petId"))]);
+    View { parameters, ..View::new(form, RequestKey::generate()) }.show(&who).await
 }
 
-pub async fn place(who: SignedIn, fields: Form) -> Result<Response, PageError> {
-    let (mut pet_id, key) = (fields.field("petId"), RequestKey::of(&fields));
-    let Some(pet) = pet_id.parse("Enter the id of an animal.", "The animal", |text| parse_integer(text.trim())) else {
-        let view = View::new(pet_id, key);
-        return View { status_code: StatusCode::UNPROCESSABLE_ENTITY, ..view }.show(&who).await;
-    };
-    place_order(&who, pet, pet_id, key, &fields).await
+pub async fn place(who: SignedIn, mut form: Form) -> Result<Response, PageError> {
+    let (key, parse) = (RequestKey::of(&form), |text: String| parse_integer(text.trim()));
+    match form.parse("petId", "Enter the id of an animal.", "The animal", parse) {
+        Some(pet) => place_order(&who, pet, key, form).await,
+        None => View::new(form, key).show(&who).await,
+    }
 }
 
 /// Redirects to the form with the animal's id, because the address stays in the browser's address bar.
@@ -104,19 +103,13 @@ pub async fn show_pet(user: CurrentUser, Path(id): Path<String>) -> Response {
 pub async fn place_from_list(who: SignedIn, Path(id): Path<String>, fields: Form) -> Result<Response, PageError> {
     let Some(pet) = integer(&id) else { return Err(PageError::not_found("There is no page at this address.")) };
     let key = RequestKey::of(&fields).of_entry(pet);
-    place_order(&who, pet, Field::new(id), key, &fields).await
+    place_order(&who, pet, key, Form::of(&[("petId", &id), ("prefer", fields.get("prefer"))])).await
 }
 
-async fn place_order(
-    who: &SignedIn,
-    pet: i64,
-    pet_id: Field,
-    key: RequestKey,
-    fields: &Form,
-) -> Result<Response, PageError> {
-    let api_call = ApiCall::post(who, Operation::PlaceOrder, None, &key, &body(&pet.into()).to_string(), fields).await;
-    let pet_id = if api_call.status.is_success() { Field::default() } else { pet_id };
-    done(who, pet_id, key, None, api_call, Form::default()).await
+async fn place_order(who: &SignedIn, pet: i64, key: RequestKey, form: Form) -> Result<Response, PageError> {
+    let api_call = ApiCall::post(who, Operation::PlaceOrder, None, &key, &body(&pet.into()).to_string(), &form).await;
+    let form = if api_call.status.is_success() { Form::default() } else { form };
+    done(who, form, key, None, api_call, Form::default()).await
 }
 
 pub async fn step(
@@ -130,7 +123,7 @@ pub async fn step(
     };
     let key = RequestKey::of(&fields);
     let api_call = ApiCall::post(&who, operation(step), Some(id), &key.of_entry(id), "", &fields).await;
-    done(&who, Field::default(), key, Some(id), api_call, Form::of_query(&uri)).await
+    done(&who, Form::default(), key, Some(id), api_call, Form::of_query(&uri)).await
 }
 
 /// Takes a step for each selected order, as one form for each would. The list keeps its filters.
@@ -155,7 +148,7 @@ pub async fn step_selected(who: SignedIn, uri: Uri, fields: Form) -> Result<Resp
         outcomes.push((false, "Select at least one order.".to_owned()));
     }
     let status_code = sent.as_ref().map_or(StatusCode::UNPROCESSABLE_ENTITY, |sent| sent.status);
-    let view = View::new(Field::default(), key.after(status_code));
+    let view = View::new(Form::default(), key.after(status_code));
     View { status_code, parameters: Form::of_query(&uri), sent, outcomes, ..view }.show(&who).await
 }
 
@@ -171,7 +164,7 @@ const fn operation(step: Transition) -> Operation {
 /// `order` is the one that it changes.
 async fn done(
     who: &SignedIn,
-    pet_id: Field,
+    form: Form,
     key: RequestKey,
     order: Option<i64>,
     api_call: ApiCall,
@@ -179,9 +172,9 @@ async fn done(
 ) -> Result<Response, PageError> {
     let (words, shown) = outcome(who, order, &api_call).await?;
     if let (Some(id), true) = (shown, parameters.is_empty()) {
-        parameters = Form::parse(format!("from={id}").as_bytes());
+        parameters = Form::of(&[("from", &id.to_string())]);
     }
-    let view = View::new(pet_id, key.after(api_call.status));
+    let view = View::new(form, key.after(api_call.status));
     let (status_code, outcomes) = (api_call.status, vec![(api_call.status.is_success(), words)]);
     View { status_code, parameters, sent: Some(api_call), outcomes, ..view }.show(who).await
 }
@@ -216,7 +209,8 @@ struct View {
     status_code: StatusCode,
     /// Those of the page's address, which select the part.
     parameters: Form,
-    pet_id: Field,
+    /// The form that places an order.
+    form: Form,
     /// The idempotency key of a new order. The buttons that change an order add its id.
     key: RequestKey,
     /// A request of the submitted form.
@@ -227,9 +221,9 @@ struct View {
 
 impl View {
     /// The newest orders, before a form is submitted.
-    fn new(pet_id: Field, key: RequestKey) -> Self {
+    fn new(form: Form, key: RequestKey) -> Self {
         let (parameters, outcomes) = (Form::default(), Vec::new());
-        Self { status_code: StatusCode::OK, parameters, pet_id, key, sent: None, outcomes }
+        Self { status_code: form.status(), parameters, form, key, sent: None, outcomes }
     }
 
     async fn show(self, who: &SignedIn) -> Result<Response, PageError> {
@@ -265,8 +259,8 @@ impl View {
         let orders = entries.iter().map(|order| Row::new(order, &names, role)).collect();
         let site = Site::new(who, "Orders", "orders");
         let example = available_pet(store).await?.unwrap_or(1).to_string();
-        let shown = body(&self.pet_id.integer_or_example(&example));
-        let unsent = ApiCall::unsent(who, Operation::PlaceOrder, &self.key, &[&self.pet_id], &shown);
+        let shown = body(&self.form.integer_or_example("petId", &example));
+        let unsent = ApiCall::unsent(who, Operation::PlaceOrder, &self.key, &self.form, &["petId"], &shown);
         let is_staff = role == Role::Staff;
         let list = List { site, view: self, example, unsent, is_staff, orders, status, links, listed };
         Ok(ApiCall::page(list.view.status_code, &list, list.view.sent.as_ref().or(list.listed.as_ref())))

@@ -8,7 +8,7 @@ use crate::api::Operation;
 use crate::console::error::PageError;
 use crate::console::form::pagination::{self, Links, Place, newest_first, parse_integer};
 use crate::console::form::request_key::RequestKey;
-use crate::console::form::submission::{Field, Form};
+use crate::console::form::submission::Form;
 use crate::console::layout::Site;
 use crate::console::session::current_user::SignedIn;
 use crate::console::shown::api_call::{ApiCall, Unsent};
@@ -38,34 +38,18 @@ impl List<'_> {
 #[template(path = "console/pet-new.html")]
 struct New<'a> {
     site: Site<'a>,
-    form: PetForm,
+    form: Form,
     key: RequestKey,
     sent: Option<ApiCall>,
     unsent: Unsent,
 }
 
 impl New<'_> {
-    /// The inputs of the form: name, label, JSON type, example, field and hint.
-    fn inputs(&self) -> [(&str, &str, &str, &str, &Field, &str); 2] {
-        let PetForm { name, category_id, .. } = &self.form;
-        [
-            ("name", "Name", "string", "Rex", name, "1 to 255 characters."),
-            ("categoryId", "Category", "integer", "1", category_id, "The id of the category."),
-        ]
-    }
-
     /// Returns the outcome of the form that sent this request.
     fn outcome(&self, sent: &ApiCall) -> String {
         let pet: serde_json::Value = serde_json::from_str(&sent.body).unwrap_or_default();
         sent.outcome(&format!("Animal {} was added.", pet["id"]), "The animal was not added.")
     }
-}
-
-/// The fields of an animal.
-struct PetForm {
-    name: Field,
-    category_id: Field,
-    status: Field,
 }
 
 pub async fn list(who: SignedIn, uri: Uri) -> Result<Response, PageError> {
@@ -88,49 +72,39 @@ pub async fn list(who: SignedIn, uri: Uri) -> Result<Response, PageError> {
 }
 
 pub async fn new(who: SignedIn) -> Response {
-    show(&who, StatusCode::OK, PetForm::empty(), RequestKey::generate(), None)
+    show(&who, StatusCode::OK, empty(), RequestKey::generate(), None)
 }
 
-pub async fn create(who: SignedIn, fields: Form) -> Result<Response, PageError> {
-    let (mut form, key) = (PetForm::of(&fields), RequestKey::of(&fields));
-    let Some(body) = form.parse() else {
-        return Ok(show(&who, StatusCode::UNPROCESSABLE_ENTITY, form, key, None));
+pub async fn create(who: SignedIn, mut form: Form) -> Result<Response, PageError> {
+    let key = RequestKey::of(&form);
+    let Some(body) = parse(&mut form) else {
+        return Ok(show(&who, form.status(), form, key, None));
     };
-    let api_call = ApiCall::post(&who, Operation::CreatePet, None, &key, &body.to_string(), &fields).await;
+    let api_call = ApiCall::post(&who, Operation::CreatePet, None, &key, &body.to_string(), &form).await;
     let status = api_call.status;
     // A successful form is cleared for the next animal. A failed one keeps its values.
-    let form = if status.is_success() { PetForm::empty() } else { form };
+    let form = if status.is_success() { empty() } else { form };
     Ok(show(&who, status, form, key.after(status), Some(api_call)))
 }
 
-fn show(who: &SignedIn, status: StatusCode, form: PetForm, key: RequestKey, sent: Option<ApiCall>) -> Response {
-    let fields = [&form.name, &form.category_id, &form.status];
-    let unsent = ApiCall::unsent(who, Operation::CreatePet, &key, &fields, &form.shown());
+fn show(who: &SignedIn, status: StatusCode, form: Form, key: RequestKey, sent: Option<ApiCall>) -> Response {
+    // As far as the form is filled in. The page's script shows the same.
+    let (name, category) = (form.or_example("name", "Rex"), form.integer_or_example("categoryId", "1"));
+    let body = serde_json::json!({ "name": name, "categoryId": category, "status": form.get("status") });
+    let unsent = ApiCall::unsent(who, Operation::CreatePet, &key, &form, &["name", "categoryId", "status"], &body);
     let new = New { site: Site::new(who, "Add an animal", "animals"), form, key, sent, unsent };
     ApiCall::page(status, &new, new.sent.as_ref())
 }
 
-impl PetForm {
-    fn empty() -> Self {
-        Self { name: Field::default(), category_id: Field::default(), status: Field::new("available") }
-    }
+fn empty() -> Form {
+    Form::of(&[("status", "available")])
+}
 
-    fn of(fields: &Form) -> Self {
-        Self { name: fields.field("name"), category_id: fields.field("categoryId"), status: fields.field("status") }
-    }
-
-    /// Returns the body of the API request as far as the form is filled in. The page's script shows the same.
-    fn shown(&self) -> serde_json::Value {
-        let (name, category) = (self.name.or_example("Rex"), self.category_id.integer_or_example("1"));
-        serde_json::json!({ "name": name, "categoryId": category, "status": self.status.value })
-    }
-
-    /// Returns the body of the API request. `None` if a field has an error.
-    fn parse(&mut self) -> Option<serde_json::Value> {
-        let name = self.name.parse("Enter a name.", "The name", PetName::parse);
-        let category = |text: String| parse_integer(text.trim());
-        let category_id = self.category_id.parse("Enter the id of a category.", "The category", category);
-        let status = self.status.parse("Choose a status.", "The status", |text| PetStatus::parse(&text));
-        Some(serde_json::json!({ "name": name?.as_str(), "categoryId": category_id?, "status": status?.as_str() }))
-    }
+/// Returns the body of the API request. `None` if a field has an error.
+fn parse(form: &mut Form) -> Option<serde_json::Value> {
+    let name = form.parse("name", "Enter a name.", "The name", PetName::parse);
+    let category = |text: String| parse_integer(text.trim());
+    let category_id = form.parse("categoryId", "Enter the id of a category.", "The category", category);
+    let status = form.parse("status", "Choose a status.", "The status", |text| PetStatus::parse(&text));
+    Some(serde_json::json!({ "name": name?.as_str(), "categoryId": category_id?, "status": status?.as_str() }))
 }

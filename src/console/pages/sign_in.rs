@@ -11,8 +11,8 @@ use axum::response::Response;
 use super::link;
 use crate::console::Console;
 use crate::console::error::PageError;
-use crate::console::form::submission::{Field, Form, status};
-use crate::console::layout::{self, NO_SECTION, Site};
+use crate::console::form::submission::Form;
+use crate::console::layout::{NO_SECTION, Site, page};
 use crate::console::session::current_user::{CurrentUser, SignedIn, page_to_return_to};
 use crate::console::session::password_hasher::QueuePlace;
 use crate::console::session::throttle::Throttle;
@@ -24,45 +24,45 @@ use crate::domain::{AccountId, Email, Secret, SessionToken, Timestamp};
 #[template(path = "console/sign-in.html")]
 struct SignIn<'a> {
     site: Site<'a>,
-    email: Field,
-    password: Field,
+    form: &'a Form,
     /// The page to show afterwards. Empty for the start page.
     page: &'a str,
 }
 
 pub async fn show(user: CurrentUser, uri: Uri) -> Response {
     let query = Form::of_query(&uri);
-    let page = page_to_return_to(query.get("page")).unwrap_or_default();
+    let page = page_after(&query);
     if user.session.is_some() {
         return user.redirect(page);
     }
-    form(&user, Field::default(), Field::default(), page)
+    // Without the other parameters, because a link must not fill in the form.
+    show_form(&user, &Form::of(&[("page", page)]))
 }
 
-pub async fn submit(user: CurrentUser, fields: Form) -> Result<Response, PageError> {
-    let mut email = fields.field("email");
-    let page = page_to_return_to(fields.get("page")).unwrap_or_default();
-    let password = fields.password("password", "Enter your password.");
-    let address = email.parse("Enter your e-mail address.", "The address", |text| Email::parse(text.trim()));
-    let Some(address) = address.filter(|_| password.error.is_none()) else {
-        return Ok(form(&user, email, password, page));
+pub async fn submit(user: CurrentUser, mut form: Form) -> Result<Response, PageError> {
+    let password = form.password("password", "Enter your password.");
+    let email = form.parse("email", "Enter your e-mail address.", "The address", |text| Email::parse(text.trim()));
+    let (Some(email), Some(password)) = (email, password) else { return Ok(show_form(&user, &form)) };
+    let place = begin_attempt(&user, &email)?;
+    let Some((account, checked)) = check_password(&user, &place, &email, password).await? else {
+        return Ok(refused(&user, form));
     };
-    let place = begin_attempt(&user, &address)?;
-    let Some((account, checked)) = check_password(&user, &place, &address, fields.secret("password")).await? else {
-        return Ok(refused(&user, email, page));
-    };
-    if let Some(signed_in) = begin_session(&user, account, checked.clone(), page).await? {
+    if let Some(signed_in) = begin_session(&user, account, checked.clone(), page_after(&form)).await? {
         return Ok(signed_in);
     }
     // The audit has the address as it is stored.
-    let Some(found) = user.api().store.find_account(&address).await? else { return Ok(refused(&user, email, page)) };
+    let Some(found) = user.api().store.find_account(&email).await? else { return Ok(refused(&user, form)) };
     if found.suspended_at.is_some() {
-        email.error = Some("This account is suspended. Ask the operator of this service.".to_owned());
-        return Ok(form(&user, email, Field::default(), page));
+        form.refuse("email", "This account is suspended. Ask the operator of this service.");
+        return Ok(show_form(&user, &form));
     }
     // `None` if the password was changed while this one was being checked.
     let link = link::create(&user, account, Some(checked), user.actor_of(&found.email)).await?;
-    Ok(link.map_or_else(|| refused(&user, email, page), |path| user.redirect(&path)))
+    Ok(link.map_or_else(|| refused(&user, form), |path| user.redirect(&path)))
+}
+
+fn page_after(form: &Form) -> &str {
+    page_to_return_to(form.get("page")).unwrap_or_default()
 }
 
 /// Begins a session with a new token, ends the user's previous one, and redirects to `page`. `None` if `checked` is no
@@ -144,12 +144,12 @@ fn begin(
     Ok(place)
 }
 
-fn refused(user: &CurrentUser, email: Field, page: &str) -> Response {
-    let why = "The e-mail address or the password is wrong.".to_owned();
-    form(user, email, Field { error: Some(why), ..Field::default() }, page)
+fn refused(user: &CurrentUser, mut form: Form) -> Response {
+    form.refuse("password", "The e-mail address or the password is wrong.");
+    show_form(user, &form)
 }
 
-fn form(user: &CurrentUser, email: Field, password: Field, page: &str) -> Response {
+fn show_form(user: &CurrentUser, form: &Form) -> Response {
     let site = Site::new(user, "Sign in", NO_SECTION);
-    layout::page(status(&[&email, &password]), &SignIn { site, email, password, page })
+    page(form.status(), &SignIn { site, form, page: page_after(form) })
 }

@@ -5,7 +5,7 @@ use axum::response::Response;
 
 use super::sign_in::{begin_attempt, begin_session};
 use crate::console::error::PageError;
-use crate::console::form::submission::{Field, Form, status};
+use crate::console::form::submission::Form;
 use crate::console::layout::{NO_SECTION, Site, page};
 use crate::console::session::current_user::CurrentUser;
 use crate::domain::{Email, NewAccount};
@@ -14,8 +14,7 @@ use crate::domain::{Email, NewAccount};
 #[template(path = "console/sign-up.html")]
 struct SignUp<'a> {
     site: Site<'a>,
-    email: Field,
-    password: Field,
+    form: &'a Form,
 }
 
 pub async fn show(user: CurrentUser) -> Result<Response, PageError> {
@@ -23,25 +22,22 @@ pub async fn show(user: CurrentUser) -> Result<Response, PageError> {
     if user.session.is_some() {
         return Ok(user.redirect(""));
     }
-    Ok(form(&user, Field::default(), Field::default()))
+    Ok(show_form(&user, &Form::default()))
 }
 
 /// Creates the account and signs it in. The response reveals whether an address has an account already; the limit on
 /// attempts bounds guessing.
-pub async fn submit(user: CurrentUser, fields: Form) -> Result<Response, PageError> {
+pub async fn submit(user: CurrentUser, mut form: Form) -> Result<Response, PageError> {
     refuse_if_closed(&user)?;
-    let mut email = fields.field("email");
-    let address = email.parse("Enter an e-mail address.", "The address", |text| Email::parse(text.trim()));
-    let (password, chosen) = fields.new_password("password", "Enter a password.", "The password");
-    let (Some(address), Some(chosen)) = (address, chosen) else {
-        return Ok(form(&user, email, password));
-    };
-    let digest = begin_attempt(&user, &address)?.hash(chosen).await;
-    let actor = user.actor_of(&address);
-    let new = NewAccount::customer(address, Some(digest.clone()), user.api().clock.now());
+    let email = form.parse("email", "Enter an e-mail address.", "The address", |text| Email::parse(text.trim()));
+    let password = form.new_password("password", "Enter a password.", "The password");
+    let (Some(email), Some(password)) = (email, password) else { return Ok(show_form(&user, &form)) };
+    let digest = begin_attempt(&user, &email)?.hash(password).await;
+    let actor = user.actor_of(&email);
+    let new = NewAccount::customer(email, Some(digest.clone()), user.api().clock.now());
     let Some(account) = user.api().store.create_account(new, actor).await? else {
-        email.error = Some("There is already an account with this address. Sign in instead.".to_owned());
-        return Ok(form(&user, email, password));
+        form.refuse("email", "There is already an account with this address. Sign in instead.");
+        return Ok(show_form(&user, &form));
     };
     let signed_in = begin_session(&user, account, digest, "").await?;
     // `None` if the operator has changed the password meanwhile, on the command line.
@@ -53,7 +49,7 @@ fn refuse_if_closed(user: &CurrentUser) -> Result<(), PageError> {
     user.console.may_sign_up.then_some(()).ok_or_else(closed)
 }
 
-fn form(user: &CurrentUser, email: Field, password: Field) -> Response {
+fn show_form(user: &CurrentUser, form: &Form) -> Response {
     let site = Site::new(user, "Create an account", NO_SECTION);
-    page(status(&[&email, &password]), &SignUp { site, email, password })
+    page(form.status(), &SignUp { site, form })
 }

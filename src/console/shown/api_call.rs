@@ -14,7 +14,7 @@ use crate::api::prefer::delivery::{Called, Delivery};
 use crate::api::{Cause, Operation, dispatch};
 use crate::console::form::request_key::RequestKey;
 use crate::console::form::simulation;
-use crate::console::form::submission::{Field, Form};
+use crate::console::form::submission::Form;
 use crate::console::layout::page;
 use crate::console::session::current_user::SignedIn;
 
@@ -55,7 +55,8 @@ impl ApiCall {
         who: &SignedIn,
         operation: Operation,
         key: &RequestKey,
-        fields: &[&Field],
+        form: &Form,
+        fields: &[&str],
         body: &serde_json::Value,
     ) -> Unsent {
         let url = address(who, operation, &operation.path_of(None));
@@ -64,8 +65,8 @@ impl ApiCall {
         let request = SampleRequest { method: "POST", url, headers, body: body.to_string(), is_live: true };
         Unsent {
             request,
-            is_example: fields.iter().any(|field| field.value.is_empty()),
-            is_refused: fields.iter().any(|field| field.error.is_some()),
+            is_example: fields.iter().any(|field| form.get(field).is_empty()),
+            is_refused: form.has_errors(),
         }
     }
 
