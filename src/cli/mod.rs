@@ -19,6 +19,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use tracing::Level;
 use tracing::level_filters::LevelFilter;
 
+use crate::app;
 use crate::config::{Common, ServiceSettings, environment, settings};
 use crate::domain::Actor;
 use crate::runtime::clock::Clock;
@@ -93,17 +94,8 @@ enum Command {
     Healthcheck(ServiceSettings),
 }
 
-/// Error message of a failed command.
-#[derive(Debug)]
-pub struct Failure(String);
-
-impl<E: std::fmt::Display> From<E> for Failure {
-    fn from(error: E) -> Self {
-        Self(error.to_string())
-    }
-}
-
-pub type Outcome = Result<(), Failure>;
+/// What a command returns. Its errors are for the operator.
+pub type Outcome<T = ()> = app::Result<T>;
 
 /// Runs a command line. Exit status: 0 for success, 1 for a failure, 2 for wrong usage, 130 and 143 after SIGINT and
 /// SIGTERM. `ephemeral` returns that of its command.
@@ -135,10 +127,10 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     if !is_ephemeral && !matches!(parsed.cli.command, Command::Completions(_) | Command::Manual(_)) {
         environment::warnings(&command()).iter().for_each(|warning| tell(Level::WARN, warning));
     }
-    match terminal::interrupt::catch_file_size().map_err(Failure::from).and_then(|()| dispatch(parsed)) {
+    match terminal::interrupt::catch_file_size().map_err(Into::into).and_then(|()| dispatch(parsed)) {
         Ok(status) => status,
-        Err(Failure(why)) => {
-            tell(Level::ERROR, &why);
+        Err(why) => {
+            tell(Level::ERROR, &why.to_string());
             terminal::interrupt::exit_code().unwrap_or(ExitCode::FAILURE)
         }
     }
@@ -177,7 +169,7 @@ fn add_settings_help(command: clap::Command) -> clap::Command {
     command.mut_subcommands(add_settings_help)
 }
 
-fn dispatch(Parsed { cli, matches, file }: Parsed) -> Result<ExitCode, Failure> {
+fn dispatch(Parsed { cli, matches, file }: Parsed) -> Outcome<ExitCode> {
     let common = &cli.common;
     let outcome = match cli.command {
         Command::Ephemeral(command) => return command.run(),
@@ -236,7 +228,7 @@ fn print(text: &str) -> Outcome {
 }
 
 /// Prints like `print`. Returns false if the reader has closed the pipe, as in `petstore key list | head -1`.
-fn print_open(text: &str) -> Result<bool, Failure> {
+fn print_open(text: &str) -> Outcome<bool> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),

@@ -10,7 +10,7 @@ use tracing::Level;
 use crate::app;
 use crate::cli::data::backup;
 use crate::cli::data::database::refuse_standbys;
-use crate::cli::{Failure, Outcome, command, not_opened, print, runtime, tell};
+use crate::cli::{Outcome, command, not_opened, print, runtime, tell};
 use crate::config::{Common, File, ServiceSettings, settings, takes_list};
 use crate::domain::Deployment;
 use crate::net::regular_file::{START_TIMEOUT, in_time};
@@ -56,7 +56,7 @@ fn check(service: &ServiceSettings, common: &Common) -> Outcome {
     if let (Some(stored), Some(expected)) = (stored, common.deployment)
         && stored != expected
     {
-        return Err(Failure(format!("the database is a {stored} one and cannot be opened as {expected}")));
+        return Err(format!("the database is a {stored} one and cannot be opened as {expected}").into());
     }
     runtime::block_on(runtime::runtime()?, async { app::check(service, Some(stored.unwrap_or(new)), true) })?;
     let database = match stored {
@@ -72,16 +72,17 @@ fn check_folder(folder: &Path) -> Outcome {
     let there = folder.ancestors().find(|folder| folder.symlink_metadata().is_ok()).unwrap_or(Path::new(""));
     // Not a folder without the dot.
     let access = accessat(CWD, there.join("."), Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS);
-    access.map_err(|error| Failure(format!("cannot write backups to {}: {}", folder.display(), io::Error::from(error))))
+    let access = access.map_err(io::Error::from);
+    Ok(access.map_err(|error| format!("cannot write backups to {}: {error}", folder.display()))?)
 }
 
 /// Returns the deployment of the database. `None` if there is none yet.
-pub fn stored_deployment(common: &Common) -> Result<Option<Deployment>, Failure> {
+pub fn stored_deployment(common: &Common) -> Outcome<Option<Deployment>> {
     let stored = match &common.database_url {
         Some(url) => runtime::block_on(runtime::runtime()?, Postgres::stored_deployment(url)),
         None => stored_in(&common.data_dir),
     };
-    stored.map_err(|error| not_opened(common, error))
+    Ok(stored.map_err(|error| not_opened(common, error))?)
 }
 
 fn stored_in(data_dir: &Path) -> store::Result<Option<Deployment>> {
@@ -108,7 +109,7 @@ fn deployment_line(common: &Common) -> String {
     match stored_deployment(common) {
         Ok(Some(stored)) => format!("deployment = \"{stored}\" # database\n"),
         Ok(None) => "# deployment is not set: a new database is a production one\n".to_owned(),
-        Err(Failure(why)) => format!("# deployment is not set, and that of the database is unknown: {why}\n"),
+        Err(why) => format!("# deployment is not set, and that of the database is unknown: {why}\n"),
     }
 }
 

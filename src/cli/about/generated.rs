@@ -6,7 +6,7 @@ use std::{fs, io};
 use clap::Args;
 use clap_complete::Shell;
 
-use crate::cli::{Failure, Outcome, command, print};
+use crate::cli::{Outcome, command, print};
 
 /// Print a shell completion script
 #[derive(Args, Debug)]
@@ -40,7 +40,7 @@ pub struct Manual {
 impl Manual {
     pub fn run(self) -> Outcome {
         self.write()
-            .map_err(|error| Failure(format!("cannot write the manual pages to {}: {error}", self.folder.display())))
+            .map_err(|error| format!("cannot write the manual pages to {}: {error}", self.folder.display()).into())
     }
 
     fn write(&self) -> io::Result<()> {

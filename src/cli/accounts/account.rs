@@ -9,7 +9,7 @@ use tracing::Level;
 use crate::cli::data::database::{find_account, no_account};
 use crate::cli::terminal::confirm::confirm;
 use crate::cli::terminal::table::{Listed, print_list, strip_bidi};
-use crate::cli::{Failure, Outcome, actor, print, tell, with_store};
+use crate::cli::{Outcome, actor, print, tell, with_store};
 use crate::config::{Common, ServiceSettings, one_of};
 use crate::domain::account::{LINK_LIFETIME, NewPassword};
 use crate::domain::{Account as AccountRecord, ApiKey, Deployment, Email, Invalid, NewAccount, Role, Secret};
@@ -176,7 +176,7 @@ fn create(common: &Common, email: Email, role: Role, password_stdin: bool) -> Ou
         let new = NewAccount { role, ..NewAccount::customer(email, digest, Clock::System.now()) };
         match store.create_account(new, actor()).await? {
             Some(_) => print(&format!("{name}\n")),
-            None => Err(Failure(format!("account {name} already exists"))),
+            None => Err(format!("account {name} already exists").into()),
         }
     })
 }
@@ -184,7 +184,7 @@ fn create(common: &Common, email: Email, role: Role, password_stdin: bool) -> Ou
 fn set_email(common: &Common, old: Email, new: Email) -> Outcome {
     OneAccount { email: old }.change(common, async |store, account| {
         if store.find_account(&new).await?.is_some_and(|found| found.id != account.id) {
-            return Err(Failure(format!("account {} already exists", new.as_str())));
+            return Err(format!("account {} already exists", new.as_str()).into());
         }
         Ok(store.set_email(account.id, new, actor()).await?)
     })
@@ -192,15 +192,11 @@ fn set_email(common: &Common, old: Email, new: Email) -> Outcome {
 
 impl OneAccount {
     /// Changes the account. `change` returns false if it has been deleted meanwhile.
-    fn change(
-        self,
-        common: &Common,
-        change: impl AsyncFnOnce(&Store, &AccountRecord) -> Result<bool, Failure>,
-    ) -> Outcome {
+    fn change(self, common: &Common, change: impl AsyncFnOnce(&Store, &AccountRecord) -> Outcome<bool>) -> Outcome {
         with_store(common, None, async |store| {
             let account = find_account(store, &self.email).await?;
             let is_there = change(store, &account).await?;
-            is_there.then_some(()).ok_or_else(|| no_account(&self.email))
+            is_there.then_some(()).ok_or_else(|| no_account(&self.email).into())
         })
     }
 
@@ -211,7 +207,7 @@ impl OneAccount {
             let is_set = store.set_password(account.id, password.hash(), temporary, actor()).await?;
             if is_set && given.is_none() {
                 writeln!(stdout(), "{}", password.expose()).map_err(|error| {
-                    Failure(format!("the password was changed, but cannot be shown: {error}; set another one"))
+                    format!("the password was changed, but cannot be shown: {error}; set another one")
                 })?;
             }
             Ok(is_set)
@@ -252,7 +248,7 @@ impl OneAccount {
             if erased == Some(false) {
                 let why = "some of its messages are not sent, and nothing was changed: add --discard-messages to \
                            delete them";
-                return Err(Failure(why.into()));
+                return Err(why.into());
             }
             if erased.is_some() {
                 let (id, pseudonym) = (account.id.0, account.id.pseudonym());
@@ -266,12 +262,12 @@ impl OneAccount {
     }
 }
 
-fn read_password() -> Result<NewPassword, Failure> {
+fn read_password() -> Outcome<NewPassword> {
     let mut line = String::new();
-    stdin().lock().read_line(&mut line).map_err(|error| Failure(format!("cannot read the password: {error}")))?;
+    stdin().lock().read_line(&mut line).map_err(|error| format!("cannot read the password: {error}"))?;
     // Windows programs write a byte order mark at the start of a file.
     let password = line.trim_start_matches('\u{feff}').trim_end_matches(['\n', '\r']);
-    NewPassword::parse(&Secret::new(password)).map_err(|invalid| Failure(format!("the password {invalid}")))
+    NewPassword::parse(&Secret::new(password)).map_err(|invalid| format!("the password {invalid}").into())
 }
 
 impl Listed for AccountRecord {

@@ -8,7 +8,7 @@ use clap::builder::PossibleValuesParser;
 use serde_json::{Value, json};
 
 use crate::cli::terminal::table::{Listed, PrintedList};
-use crate::cli::{Failure, Outcome, with_store};
+use crate::cli::{Outcome, with_store};
 use crate::config::Common;
 use crate::domain::audit::Action;
 use crate::domain::time::duration;
@@ -54,7 +54,7 @@ impl Audit {
     pub fn run(self, common: &Common) -> Outcome {
         let Self { since, until, account, action, key, subject, json } = self;
         if until.is_some_and(|until| until >= since) {
-            return Err(Failure("--until must be less than --since: both go back from now".into()));
+            return Err("--until must be less than --since: both go back from now".into());
         }
         let now = Clock::System.now();
         let (since, until) = (now.minus(since), until.map(|until| now.minus(until)));
@@ -78,7 +78,7 @@ pub async fn pages(
     store: &Store,
     filter: &AuditFilter,
     direction: Direction,
-    mut each: impl FnMut(Vec<AuditEntry>) -> Result<bool, Failure>,
+    mut each: impl FnMut(Vec<AuditEntry>) -> Outcome<bool>,
 ) -> Outcome {
     let mut page = PageQuery { limit: PageLimit::LONGEST, status: None, after: None, direction };
     loop {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::api::prefer::preferences::Preferences;
 use crate::cli::data::database::find_account;
 use crate::cli::terminal::table::{Listed, print_list, shown};
-use crate::cli::{Failure, Outcome, actor, print, with_store};
+use crate::cli::{Outcome, actor, print, with_store};
 use crate::config::{Common, at_least_a_second};
 use crate::domain::api_key::{KeyName, NewKey, Rotation};
 use crate::domain::time::duration;
@@ -83,7 +83,7 @@ impl Key {
             Self::Create { account, name, expires_in, read_only, prefer } => with_store(common, None, async |store| {
                 let (deployment, now) = (store.deployment(), Clock::System.now());
                 let prefer = prefer.map(|text| Preferences::for_key(&text, deployment, now)).transpose();
-                let prefer = prefer.map_err(|invalid| Failure(format!("--prefer {invalid}")))?;
+                let prefer = prefer.map_err(|invalid| format!("--prefer {invalid}"))?;
                 let account = find_account(store, &account).await?;
                 let key = ApiKey::generate(deployment);
                 let new = NewKey::of(&key, account.id, name, now, expires_in);
@@ -93,7 +93,7 @@ impl Key {
             Self::Revoke { id } => {
                 with_store(common, None, async |store| match store.revoke_key(id, actor()).await? {
                     true => Ok(()),
-                    false => Err(Failure(format!("there is no key {}", id.0))),
+                    false => Err(format!("there is no key {}", id.0).into()),
                 })
             }
             Self::Rotate { id, overlap } => with_store(common, None, async |store| {
@@ -101,7 +101,7 @@ impl Key {
                 let rotation = Rotation::to(&key, Clock::System.now(), overlap);
                 match store.rotate_key(id, rotation, actor()).await? {
                     Some(new) => show(&key, new),
-                    None => Err(Failure(format!("there is no active key {}", id.0))),
+                    None => Err(format!("there is no active key {}", id.0).into()),
                 }
             }),
             Self::New => print(&format!("{}\n", ApiKey::generate(Deployment::Staging).expose())),
@@ -114,7 +114,7 @@ fn show(key: &ApiKey, id: KeyId) -> Outcome {
     writeln!(stdout(), "{}", key.expose()).map_err(|error| {
         let id = id.0;
         let replace = format!("replace it with `petstore key rotate {id} --overlap 0s`");
-        Failure(format!("key {id} was created, but cannot be shown: {error}; {replace}"))
+        format!("key {id} was created, but cannot be shown: {error}; {replace}").into()
     })
 }
 

@@ -9,7 +9,7 @@ use crate::cli::accounts::account::OneAccount;
 use crate::cli::accounts::audit::pages;
 use crate::cli::data::database::find_account;
 use crate::cli::terminal::table::{Listed, PrintedList};
-use crate::cli::{Failure, Outcome, print, with_store};
+use crate::cli::{Outcome, print, with_store};
 use crate::config::Common;
 use crate::domain::api_key::KeyQuery;
 use crate::domain::{
@@ -80,7 +80,7 @@ async fn print_messages(store: &Store, account: &Account) -> Outcome {
         if messages.len() < MESSAGES {
             return Ok(());
         }
-        list.add(&std::mem::take(&mut messages)).map_err(|Failure(why)| io::Error::other(why))
+        list.add(&std::mem::take(&mut messages)).map_err(io::Error::other)
     };
     let query = MessageQuery { account: Some(account.id), state: None, newest: None };
     store.export_messages(&query, &mut keep).await?;
@@ -118,13 +118,13 @@ fn hide_others(entry: &mut AuditEntry, account: &Email) {
 struct Part(PrintedList);
 
 impl Part {
-    fn begin(name: &str) -> Result<Self, Failure> {
+    fn begin(name: &str) -> Outcome<Self> {
         print(&format!(",\n\"{name}\": ")).map(|()| Self(PrintedList::new(true)))
     }
 
     fn add<T: Listed>(&mut self, records: &[T]) -> Outcome {
-        let closed = || Failure("the reader closed the pipe before the end".into());
-        self.0.add(records)?.then_some(()).ok_or_else(closed)
+        let is_open = self.0.add(records)?;
+        is_open.then_some(()).ok_or_else(|| "the reader closed the pipe before the end".into())
     }
 
     fn end(self) -> Outcome {

@@ -11,7 +11,7 @@ use tracing::Level;
 
 use crate::cli::terminal::interrupt;
 use crate::cli::terminal::progress::{self, BYTES};
-use crate::cli::{Failure, Outcome, actor, not_opened, tell};
+use crate::cli::{Outcome, actor, not_opened, tell};
 use crate::config::{Common, ServiceSettings};
 use crate::store::sqlite::backup::{self, Target};
 
@@ -65,7 +65,7 @@ impl Backup {
         let (made, stopped) =
             with_bar("backing up", |progress| backup::back_up(data_dir, *deployment, target, progress));
         let made = made.map_err(|error| match stopped {
-            true => Failure(format!("interrupted: nothing was written to {}", self.file.display())),
+            true => format!("interrupted: nothing was written to {}", self.file.display()),
             false => not_opened(common, error),
         })?;
         if let Some(folder) = folder {
@@ -73,7 +73,7 @@ impl Backup {
             folder.close()?;
             while io::copy(&mut (&mut copy).take(CHUNK), &mut out)? > 0 {
                 if interrupt::is_received() {
-                    return Err(Failure("interrupted: the backup is not complete".into()));
+                    return Err("interrupted: the backup is not complete".into());
                 }
             }
             out.flush()?;
@@ -92,8 +92,8 @@ impl Restore {
             backup::restore(&self.file, data_dir, *deployment, self.force, &actor(), progress)
         });
         let restored = restored.map_err(|error| match stopped {
-            true => Failure(format!("interrupted: nothing was restored to {}", data_dir.display())),
-            false => error.into(),
+            true => format!("interrupted: nothing was restored to {}", data_dir.display()),
+            false => error.to_string(),
         })?;
         let (size, deployment, dir) = (HumanBytes(restored.bytes), restored.deployment, data_dir.display());
         tell(Level::INFO, &format!("restored {size}, a {deployment} database, to {dir}"));
@@ -102,21 +102,21 @@ impl Restore {
 }
 
 fn refuse_postgres(common: &Common) -> Outcome {
-    if common.database_url.is_some() { Err(Failure(POSTGRES.into())) } else { Ok(()) }
+    if common.database_url.is_some() { Err(POSTGRES.into()) } else { Ok(()) }
 }
 
 /// Returns a folder for the copy that is written to stdout.
-fn copy_folder(data_dir: &Path) -> Result<TempDir, Failure> {
+fn copy_folder(data_dir: &Path) -> Outcome<TempDir> {
     if io::stdout().is_terminal() {
-        return Err(Failure("stdout is a terminal: redirect it, or name a file (./- for a file named -)".into()));
+        return Err("stdout is a terminal: redirect it, or name a file (./- for a file named -)".into());
     }
     let made = tempfile::Builder::new().prefix("petstore-backup-").tempdir_in(data_dir);
-    made.map_err(|error| Failure(format!("{}: {error}", data_dir.display())))
+    Ok(made.map_err(|error| format!("{}: {error}", data_dir.display()))?)
 }
 
 /// Rejects scheduled backups of PostgreSQL.
 pub fn check(service: &ServiceSettings, common: &Common) -> Outcome {
-    let refused = refuse_postgres(common).map_err(|Failure(why)| Failure(format!("remove backup-every: {why}")));
+    let refused = refuse_postgres(common).map_err(|why| format!("remove backup-every: {why}").into());
     if service.backup_every.is_some() { refused } else { Ok(()) }
 }
 

@@ -5,7 +5,7 @@ use tracing::Level;
 
 use crate::cli::runtime::{block_on, runtime};
 use crate::cli::terminal::progress::{self, counted};
-use crate::cli::{Failure, Outcome, actor, not_opened, tell};
+use crate::cli::{Outcome, actor, not_opened, tell};
 use crate::config::Common;
 use crate::store::copy_to_postgres;
 use crate::store::sqlite::{self, Sqlite};
@@ -28,7 +28,7 @@ pub struct Move;
 impl Move {
     pub fn run(self, common: &Common) -> Outcome {
         let Some(to) = &common.database_url else {
-            return Err(Failure("set --database-url to the PostgreSQL database to copy to".into()));
+            return Err("set --database-url to the PostgreSQL database to copy to".into());
         };
         if sqlite::folder(&common.data_dir).is_in_use() {
             tell(Level::WARN, "another process has the embedded database open: its later writes are not copied");
@@ -49,7 +49,7 @@ impl Move {
             moved
         });
         progress.finish_and_clear();
-        let moved = moved.map_err(|error| Failure(format!("{to}: {error}")))?;
+        let moved = moved.map_err(|error| format!("{to}: {error}"))?;
         let tables = moved.iter().map(|(table, rows)| {
             let one = match *table {
                 "pets" => "animal",

@@ -1,7 +1,7 @@
 //! Opens the database of a command.
 
+use crate::cli::Outcome;
 use crate::cli::runtime::block_on;
-use crate::cli::{Failure, Outcome};
 use crate::config::Common;
 use crate::domain::{Account, AccountId, Deployment, Email};
 use crate::store::postgres::{self, DatabaseUrl, Postgres};
@@ -13,8 +13,8 @@ use crate::store::{Store, StoreError};
 pub fn with_store<T>(
     common: &Common,
     create: Option<Deployment>,
-    command: impl AsyncFnOnce(&Store) -> Result<T, Failure>,
-) -> Result<T, Failure> {
+    command: impl AsyncFnOnce(&Store) -> Outcome<T>,
+) -> Outcome<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     block_on(runtime, async {
         let store = open(common, create, postgres::Options::of_command).await?;
@@ -30,7 +30,7 @@ pub async fn open(
     common: &Common,
     create: Option<Deployment>,
     defaults: fn(DatabaseUrl) -> postgres::Options,
-) -> Result<Store, Failure> {
+) -> Outcome<Store> {
     let deployment = common.deployment;
     let opened = match &common.database_url {
         Some(url) => {
@@ -44,38 +44,38 @@ pub async fn open(
             Sqlite::open(&options).map(Store::Sqlite)
         }
     };
-    opened.map_err(|error| not_opened(common, error))
+    Ok(opened.map_err(|error| not_opened(common, error))?)
 }
 
 /// Fails if standbys are required of an embedded database.
 pub fn refuse_standbys(common: &Common) -> Outcome {
     let why = "an embedded database has no standbys: give --database-url with --require-standbys";
-    if common.require_standbys && common.database_url.is_none() { Err(Failure(why.into())) } else { Ok(()) }
+    if common.require_standbys && common.database_url.is_none() { Err(why.into()) } else { Ok(()) }
 }
 
-pub fn not_opened(common: &Common, error: StoreError) -> Failure {
+pub fn not_opened(common: &Common, error: StoreError) -> String {
     match (error, &common.database_url) {
-        (StoreError::Unavailable(why), Some(url)) => Failure(format!("cannot open the database {url}: {why}")),
+        (StoreError::Unavailable(why), Some(url)) => format!("cannot open the database {url}: {why}"),
         (StoreError::Unavailable(why), None) => {
             // SQLite reports an I/O error if its index does not fit.
             let why = if sqlite::folder(&common.data_dir).is_disk_full() { "the disk is full".into() } else { why };
-            Failure(format!("cannot open the database in {}: {why}", common.data_dir.display()))
+            format!("cannot open the database in {}: {why}", common.data_dir.display())
         }
-        (error, Some(url)) => Failure(format!("{url}: {error}")),
-        (error, None) => error.into(),
+        (error, Some(url)) => format!("{url}: {error}"),
+        (error, None) => error.to_string(),
     }
 }
 
-pub async fn find_account(store: &Store, email: &Email) -> Result<Account, Failure> {
-    store.find_account(email).await?.ok_or_else(|| no_account(email))
+pub async fn find_account(store: &Store, email: &Email) -> Outcome<Account> {
+    Ok(store.find_account(email).await?.ok_or_else(|| no_account(email))?)
 }
 
 /// Returns the id of the account that a flag names, if it is given.
-pub async fn find_account_id(store: &Store, email: Option<&Email>) -> Result<Option<AccountId>, Failure> {
+pub async fn find_account_id(store: &Store, email: Option<&Email>) -> Outcome<Option<AccountId>> {
     let Some(email) = email else { return Ok(None) };
     Ok(Some(find_account(store, email).await?.id))
 }
 
-pub fn no_account(email: &Email) -> Failure {
-    Failure(format!("there is no account {}", email.as_str()))
+pub fn no_account(email: &Email) -> String {
+    format!("there is no account {}", email.as_str())
 }

@@ -10,7 +10,7 @@ use tracing::Level;
 
 use crate::cli::terminal::interrupt;
 use crate::cli::terminal::progress::{self, counted};
-use crate::cli::{Failure, Outcome, tell};
+use crate::cli::{Outcome, tell};
 use crate::store::sqlite::{self, AtomicFile, folder_of};
 use crate::store::{ExportError, Exported};
 
@@ -68,7 +68,7 @@ impl Target {
         &self,
         data_dir: &Path,
         write: impl AsyncFnOnce(&mut (dyn Write + Send)) -> Exported,
-    ) -> Result<Exported, Failure> {
+    ) -> Outcome<Exported> {
         let Some(path) = self.file() else { return Ok(buffered(&mut io::stdout(), write).await) };
         let named = |error| named(path, &error);
         // Devices and pipes are written to, not replaced.
@@ -76,10 +76,10 @@ impl Target {
             let mut file = File::options().write(true).open(path).map_err(named)?;
             return Ok(buffered(&mut file, write).await);
         }
-        let exists = || Failure(format!("{} already exists; use --force to replace it", path.display()));
+        let exists = || format!("{} already exists; use --force to replace it", path.display());
         // `publish` detects a file that another process creates during the export.
         if !self.force && path.is_file() {
-            return Err(exists());
+            return Err(exists().into());
         }
         // Replaces the target of a link, and keeps the link.
         let to = &sqlite::folder(data_dir).outside(path).map_err(named)?;
@@ -97,8 +97,8 @@ impl Target {
 }
 
 /// The error for a file that cannot be used.
-pub fn named(path: &Path, error: &io::Error) -> Failure {
-    Failure(format!("{}: {error}", path.display()))
+pub fn named(path: &Path, error: &io::Error) -> String {
+    format!("{}: {error}", path.display())
 }
 
 /// A file whose writes fail after SIGINT or SIGTERM.

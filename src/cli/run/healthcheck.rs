@@ -9,7 +9,7 @@ use axum::http::HeaderMap;
 use serde_json::Value;
 
 use crate::api::{Listener, Operation, reachable};
-use crate::cli::{Failure, Outcome};
+use crate::cli::Outcome;
 use crate::config::ServiceSettings;
 use crate::net::http_client::{Client, Response};
 use crate::net::tls::{self, Trust};
@@ -20,12 +20,12 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 pub fn run(service: &ServiceSettings) -> Outcome {
     let mut listeners = [Listener::Ops, Listener::Store, Listener::Messages].into_iter();
     let listener = listeners.find(|listener| service.listeners.contains(listener));
-    let address = service.address(listener.ok_or_else(|| Failure("no listener is configured".into()))?);
+    let address = service.address(listener.ok_or("no listener is configured")?);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let response = runtime.block_on(request(reachable(address), service.tls_cert.is_some()));
     match response.map_or_else(|error| Some(error.to_string()), |response| failure(&response)) {
         None => Ok(()),
-        Some(why) => Err(Failure(format!("{address} is not ready: {why}"))),
+        Some(why) => Err(format!("{address} is not ready: {why}").into()),
     }
 }
 

@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 use super::serve::{open_for, serve};
 use crate::api::{Addresses, BaseUrl};
 use crate::app;
-use crate::cli::{Failure, Outcome, actor, print_open};
+use crate::cli::{Outcome, actor, print_open};
 use crate::config::{Common, ServiceSettings};
 use crate::console::shell_quoted;
 use crate::domain::account::NewPassword;
@@ -42,7 +42,7 @@ pub fn run(service: &ServiceSettings, common: &Common) -> Outcome {
         // Sample data in production needs confirmation, once.
         if store.deployment() == Deployment::Production && common.deployment.is_none() && kept.is_none() {
             store.close().await;
-            return Err(Failure(PRODUCTION.into()));
+            return Err(PRODUCTION.into());
         }
         let account = account(&store).await?;
         let key = match kept {
@@ -66,17 +66,17 @@ pub fn run(service: &ServiceSettings, common: &Common) -> Outcome {
             let text = welcome.to_string();
             let digest = password.as_ref().map(NewPassword::hash);
             let runtime = Handle::current();
-            let printed = print_banner(move || {
+            print_banner(move || {
                 let is_shown = print_open(&text)?;
                 // Set only now, because a password that was not shown would be lost.
                 if let Some(digest) = digest.filter(|_| is_shown) {
                     runtime.block_on(of_store.set_password(account.id, digest, false, actor()))?;
                 }
                 Ok(())
-            });
-            printed.await.map_err(|Failure(why)| why.into())
+            })
+            .await
         });
-        Ok(started.await?)
+        started.await
     })
 }
 
@@ -94,7 +94,7 @@ pub async fn print_banner(print: impl FnOnce() -> Outcome + Send + 'static) -> O
 }
 
 /// Returns the key of an earlier quickstart. `None` if there is none or it no longer works.
-async fn kept_key(store: &Store, file: &Path) -> Result<Option<String>, Failure> {
+async fn kept_key(store: &Store, file: &Path) -> Outcome<Option<String>> {
     let Some(kept) = regular_file::read(file).ok().and_then(|kept| String::from_utf8(kept).ok()) else {
         return Ok(None);
     };
@@ -104,14 +104,15 @@ async fn kept_key(store: &Store, file: &Path) -> Result<Option<String>, Failure>
 }
 
 /// Returns the account `quickstart@localhost` and creates it if it does not exist.
-async fn account(store: &Store) -> Result<Account, Failure> {
+async fn account(store: &Store) -> Outcome<Account> {
     let email = Email::parse(ACCOUNT)?;
     let new = NewAccount { role: Role::Staff, ..NewAccount::customer(email.clone(), None, Clock::System.now()) };
     store.create_account(new, actor()).await?;
-    store.find_account(&email).await?.ok_or_else(|| Failure(format!("the account {ACCOUNT} was deleted meanwhile")))
+    let found = store.find_account(&email).await?;
+    Ok(found.ok_or_else(|| format!("the account {ACCOUNT} was deleted meanwhile"))?)
 }
 
-async fn new_key(store: &Store, account: AccountId, file: &Path) -> Result<String, Failure> {
+async fn new_key(store: &Store, account: AccountId, file: &Path) -> Outcome<String> {
     let now = Clock::System.now();
     let key = ApiKey::generate(store.deployment());
     let name = KeyName::parse("quickstart".into())?;

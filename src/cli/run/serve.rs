@@ -9,7 +9,7 @@ use tokio::runtime::{Builder, RuntimeFlavor};
 use crate::app;
 use crate::cli::data::backup;
 use crate::cli::runtime::{BLOCKED_TIMEOUT, runtime};
-use crate::cli::{Failure, Outcome, open};
+use crate::cli::{Outcome, open};
 use crate::config::{Common, ServiceSettings};
 use crate::domain::Deployment;
 use crate::store::{Store, postgres, sqlite};
@@ -17,12 +17,12 @@ use crate::store::{Store, postgres, sqlite};
 pub fn run(service: &ServiceSettings, common: &Common) -> Outcome {
     serve(async {
         let store = open_for(service, common, Deployment::Production).await?;
-        Ok(app::start(service, store, async |_, _| Ok(())).await?)
+        app::start(service, store, async |_, _| Ok(())).await
     })
 }
 
 /// Opens the store of a service. Fails if the store cannot be opened or [`app::check`] fails, and creates no database then.
-pub async fn open_for(service: &ServiceSettings, common: &Common, new: Deployment) -> Result<Arc<Store>, Failure> {
+pub async fn open_for(service: &ServiceSettings, common: &Common, new: Deployment) -> Outcome<Arc<Store>> {
     backup::check(service, common)?;
     let is_embedded = common.database_url.is_none();
     if !is_embedded || !sqlite::folder(&common.data_dir).has_database() {
@@ -30,7 +30,7 @@ pub async fn open_for(service: &ServiceSettings, common: &Common, new: Deploymen
     }
     if is_embedded && service.existing_only && !sqlite::folder(&common.data_dir).has_database() {
         let why = "mount its volume, or start once without --existing-only to create one";
-        return Err(Failure(format!("there is no database in {}: {why}", common.data_dir.display())));
+        return Err(format!("there is no database in {}: {why}", common.data_dir.display()).into());
     }
     if is_embedded && sqlite::folder(&common.data_dir).is_in_use() {
         tracing::warn!(data_dir = %common.data_dir.display(), "another process has the database open");
@@ -43,7 +43,7 @@ pub async fn open_for(service: &ServiceSettings, common: &Common, new: Deploymen
 ///
 /// This thread handles signals and the operations listener, on a runtime of its own. The store is used by the workers only,
 /// because a disk that does not respond blocks their threads.
-pub fn serve(start: impl Future<Output = Result<app::Started, Failure>>) -> Outcome {
+pub fn serve(start: impl Future<Output = Outcome<app::Started>>) -> Outcome {
     // Before there are threads that read the environment.
     app::passed_sockets()?;
     let workers = Arc::new(runtime()?);
@@ -53,7 +53,7 @@ pub fn serve(start: impl Future<Output = Result<app::Started, Failure>>) -> Outc
         thread::Builder::new().name("worker".into()).spawn(move || driven.block_on(pending::<()>()))?;
     }
     let control = Builder::new_current_thread().enable_all().build()?;
-    let served = workers.block_on(start).and_then(|started| Ok(control.block_on(started.serve())?));
+    let served = workers.block_on(start).and_then(|started| control.block_on(started.serve()));
     if let Some(workers) = Arc::into_inner(workers) {
         workers.shutdown_timeout(BLOCKED_TIMEOUT);
     }

@@ -12,7 +12,7 @@ use tracing::Level;
 use crate::api::{ApiError, parse_new_pet};
 use crate::cli::data::export::named;
 use crate::cli::terminal::{interrupt, progress};
-use crate::cli::{Failure, tell};
+use crate::cli::{Outcome, tell};
 use crate::config::Common;
 use crate::domain::NewPet;
 
@@ -39,7 +39,7 @@ pub fn temporary_folder(common: &Common) -> Option<&Path> {
 impl AnimalFile {
     /// Opens the file, or stdin for `-`. Stdin and pipes are copied to a temporary file in `folder`, or in memory if that
     /// is `None`, because the input is read twice.
-    pub fn open(path: &Path, folder: Option<&Path>) -> Result<Self, Failure> {
+    pub fn open(path: &Path, folder: Option<&Path>) -> Outcome<Self> {
         let opened = match path == Path::new("-") {
             true => spool(&mut io::stdin().lock(), folder),
             false => File::open(path).and_then(|mut file| match file.metadata()?.is_file() {
@@ -47,18 +47,18 @@ impl AnimalFile {
                 false => spool(&mut file, folder),
             }),
         };
-        opened.map(Self).map_err(|error| named(path, &error))
+        Ok(Self(opened.map_err(|error| named(path, &error))?))
     }
 
     /// Reports invalid lines and returns the numbers of animals and of these lines. Fails after a signal.
-    pub fn check(&mut self) -> Result<(u64, u64), Failure> {
+    pub fn check(&mut self) -> Outcome<(u64, u64)> {
         let progress = progress::of_file(&self.0, "checking");
         let (mut animals, mut invalid) = (0, 0);
         for line in lines(self.0.try_clone()?, progress.clone()) {
             let line = line?;
             if interrupt::is_received() {
                 progress.finish_and_clear();
-                return Err(Failure(INTERRUPTED.into()));
+                return Err(INTERRUPTED.into());
             }
             let Err(why) = line.animal else {
                 animals += 1;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::animal_file::AnimalFile;
-use crate::cli::Failure;
+use crate::cli::Outcome;
 use crate::cli::terminal::progress::counted;
 use crate::domain::sample_animals;
 use crate::store::PetSource;
@@ -24,7 +24,7 @@ impl FirstAnimals {
     /// Opens and validates the file, and returns the animals for [`import_pets`](crate::store::Store::import_pets).
     /// Reports invalid lines and fails if there are any, so callers change nothing before. `folder` is that of
     /// [`AnimalFile::open`].
-    pub fn open(&self, folder: Option<&Path>) -> Result<PetSource, Failure> {
+    pub fn open(&self, folder: Option<&Path>) -> Outcome<PetSource> {
         match &self.pets {
             _ if self.empty => Ok(Box::new(std::iter::empty())),
             None => Ok(Box::new(sample_animals())),
@@ -33,11 +33,11 @@ impl FirstAnimals {
                 let (valid, invalid) = file.check()?;
                 if invalid > 0 {
                     let why = format!("nothing was imported: {}; correct them", counted(invalid, "invalid line"));
-                    return Err(Failure(why));
+                    return Err(why.into());
                 }
                 if valid == 0 {
                     let why = format!("{} has no animals (--pets): to have none, use --empty", path.display());
-                    return Err(Failure(why));
+                    return Err(why.into());
                 }
                 Ok(Box::new(file.animals(false).0))
             }

@@ -9,7 +9,7 @@ use crate::cli::data::export;
 use crate::cli::terminal::confirm::confirm;
 use crate::cli::terminal::progress::counted;
 use crate::cli::terminal::table::{Listed, print_list, shown, strip_bidi};
-use crate::cli::{Failure, Outcome, actor, tell, with_store};
+use crate::cli::{Outcome, actor, tell, with_store};
 use crate::config::{Common, one_of};
 use crate::domain::{Email, Invalid, MessageId, MessageQuery, MessageRecord, MessageState};
 use crate::store::Store;
@@ -85,7 +85,7 @@ pub struct Filter {
 }
 
 impl Filter {
-    async fn query(self, store: &Store, newest: Option<u32>) -> Result<MessageQuery, Failure> {
+    async fn query(self, store: &Store, newest: Option<u32>) -> Outcome<MessageQuery> {
         let account = find_account_id(store, self.account.as_ref()).await?;
         Ok(MessageQuery { account, state: self.state, newest })
     }
@@ -144,7 +144,7 @@ fn list(common: &Common, filter: Filter, limit: u32, json: bool) -> Outcome {
 fn changed(are_waiting: bool) -> Outcome {
     let refused =
         "not all of these messages are waiting, and nothing was changed: see `petstore messages list --state waiting`";
-    if are_waiting { Ok(()) } else { Err(Failure(refused.into())) }
+    if are_waiting { Ok(()) } else { Err(refused.into()) }
 }
 
 fn unique(mut ids: Vec<MessageId>) -> Vec<MessageId> {

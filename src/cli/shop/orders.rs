@@ -10,7 +10,7 @@ use tracing::Level;
 use crate::cli::data::database::find_account_id;
 use crate::cli::terminal::progress::counted;
 use crate::cli::terminal::table::{Listed, PrintedList};
-use crate::cli::{Failure, Outcome, actor, tell, with_store};
+use crate::cli::{Outcome, actor, tell, with_store};
 use crate::config::{Common, one_of};
 use crate::domain::order::TransitionError;
 use crate::domain::time::duration;
@@ -133,7 +133,7 @@ async fn change(store: &Store, ids: &[i64], transition: Transition) -> Outcome {
     }
     match unchanged {
         0 => Ok(()),
-        _ => Err(Failure(format!("{unchanged} of {} not changed", counted(ids.len() as u64, "order")))),
+        _ => Err(format!("{unchanged} of {} not changed", counted(ids.len() as u64, "order")).into()),
     }
 }
 

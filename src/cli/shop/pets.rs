@@ -9,7 +9,7 @@ use super::animal_file::{AnimalFile, temporary_folder};
 use crate::cli::data::export;
 use crate::cli::terminal::interrupt;
 use crate::cli::terminal::progress::counted;
-use crate::cli::{Failure, Outcome, tell, with_store};
+use crate::cli::{Outcome, tell, with_store};
 use crate::config::Common;
 use crate::domain::{Deployment, Pet};
 
@@ -80,7 +80,7 @@ fn import(common: &Common, file: &Path, keep_going: bool) -> Outcome {
     let (_, invalid) = file.check()?;
     let skipped = counted(invalid, "invalid line");
     if invalid > 0 && !keep_going {
-        return Err(Failure(format!("nothing was imported: {skipped}; use --keep-going to skip them")));
+        return Err(format!("nothing was imported: {skipped}; use --keep-going to skip them").into());
     }
     let (animals, progress) = file.animals(keep_going);
     let new = Some(Deployment::Production);

@@ -8,7 +8,7 @@ use super::first_animals::FirstAnimals;
 use crate::cli::terminal::confirm::confirm;
 use crate::cli::terminal::interrupt;
 use crate::cli::terminal::progress::counted;
-use crate::cli::{Failure, Outcome, actor, tell, with_store};
+use crate::cli::{Outcome, actor, tell, with_store};
 use crate::config::Common;
 use crate::store::{Contents, StoreError};
 
@@ -56,10 +56,8 @@ impl Reset {
             // Caught only now, so that a signal can end the process while it asks.
             interrupt::catch()?;
             let added = store.reset(animals, actor(), interrupt::is_received).await.map_err(|error| match error {
-                StoreError::Refused(_) if interrupt::is_received() => {
-                    Failure("interrupted: nothing was changed".into())
-                }
-                error => error.into(),
+                StoreError::Refused(_) if interrupt::is_received() => "interrupted: nothing was changed".to_owned(),
+                error => error.to_string(),
             })?;
             tell(Level::INFO, &format!("reset {target}: deleted {deleted}; added {}", counted(added, "animal")));
             Ok(())

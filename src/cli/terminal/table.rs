@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::cli::{Failure, Outcome, print, print_open};
+use crate::cli::{Outcome, print, print_open};
 
 /// A record of a list.
 pub trait Listed {
@@ -55,7 +55,7 @@ impl PrintedList {
     }
 
     /// Returns false if the reader has closed the pipe.
-    pub fn add<T: Listed>(&mut self, records: &[T]) -> Result<bool, Failure> {
+    pub fn add<T: Listed>(&mut self, records: &[T]) -> Outcome<bool> {
         let has_begun = self.has_begun;
         if self.as_json {
             let page = serde_json::to_string_pretty(&records.iter().map(T::json).collect::<Vec<_>>())?;

@@ -23,7 +23,7 @@ use crate::api::prefer::preferences::Preferences;
 use crate::api::{Addresses, BaseUrl};
 use crate::app::{self, Started};
 use crate::cli::shop::first_animals::FirstAnimals;
-use crate::cli::{Failure, actor};
+use crate::cli::{Outcome, actor};
 use crate::config::SecretParser;
 use crate::domain::account::{NewPassword, PasswordDigest};
 use crate::domain::api_key::{KeyName, NewKey};
@@ -134,7 +134,7 @@ impl Ephemeral {
     }
 
     /// Returns the exit status: that of COMMAND, if there is one.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Outcome<ExitCode> {
         app::ignore_environment();
         let temporary = env::temp_dir();
         let animals = self.animals.open(Some(&temporary))?;
@@ -170,7 +170,7 @@ impl Ephemeral {
         animals: PetSource,
         supervisor: &Arc<Supervisor>,
         stops: UnboundedReceiver<()>,
-    ) -> Result<Started, Failure> {
+    ) -> Outcome<Started> {
         let (key, customer_key, keys, password) = self.fill(store, animals).await?;
         let ready = async |addresses: &Addresses, operations: Option<SocketAddr>| {
             let operations = operations.expect("an ephemeral store opens all listeners");
@@ -192,9 +192,9 @@ impl Ephemeral {
                 let line = serde_json::to_string(&ready)? + "\n";
                 let printed = print_banner(move || {
                     let written = io::stdout().write_all(line.as_bytes());
-                    written.map_err(|error| Failure(format!("cannot print the addresses: {error}")))
+                    Ok(written.map_err(|error| format!("cannot print the addresses: {error}"))?)
                 });
-                return printed.await.map_err(|Failure(why)| why.into());
+                return printed.await;
             };
             let mut command = process::Command::new(program);
             ready.set_variables(&mut command);
@@ -206,7 +206,7 @@ impl Ephemeral {
     }
 
     /// Adds the animals, two accounts with the same password, and their keys.
-    async fn fill(&self, store: &Store, animals: PetSource) -> Result<Access, Failure> {
+    async fn fill(&self, store: &Store, animals: PetSource) -> Outcome<Access> {
         let password = NewPassword::generate();
         let hashed = password.clone();
         // Hashing takes longer than everything else.
@@ -241,11 +241,11 @@ fn no_proxy() -> [(&'static str, OsString); 2] {
     names.map(|name| (name, hosts.clone()))
 }
 
-async fn new_account(store: &Store, email: &str, role: Role, password: &PasswordDigest) -> Result<AccountId, Failure> {
+async fn new_account(store: &Store, email: &str, role: Role, password: &PasswordDigest) -> Outcome<AccountId> {
     let now = Clock::System.now();
     let new = NewAccount { email: Email::parse(email)?, password: Some(password.clone()), role, now };
     let created = store.create_account(new, actor()).await?;
-    created.ok_or_else(|| Failure(format!("the account {email} exists")))
+    Ok(created.ok_or_else(|| format!("the account {email} exists"))?)
 }
 
 /// Stores a key, or a new one if none was chosen.
@@ -255,7 +255,7 @@ async fn add_key(
     chosen: Option<ApiKey>,
     name: &str,
     prefer: Option<String>,
-) -> Result<ApiKey, Failure> {
+) -> Outcome<ApiKey> {
     let key = chosen.unwrap_or_else(|| ApiKey::generate(Deployment::Staging));
     let new = NewKey::of(&key, account, KeyName::parse(name.into())?, Clock::System.now(), None);
     store.create_key(NewKey { prefer, ..new }, actor()).await?;
