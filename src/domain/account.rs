@@ -151,7 +151,7 @@ impl NewPassword {
     /// Takes tens of milliseconds of CPU: never call it on an async worker.
     pub fn hash(&self) -> PasswordDigest {
         let hash = Argon2::default().hash_password(self.0.expose().as_bytes());
-        PasswordDigest(hash.expect("a password of this length can be hashed").to_string())
+        PasswordDigest(Secret::new(hash.expect("a password of this length can be hashed").to_string()))
     }
 }
 
@@ -163,19 +163,19 @@ pub fn normalized(password: &Secret) -> Secret {
 const DUMMY: &str = "$argon2id$v=19$m=19456,t=2,p=1$3/4Qutm6sdRL5ZGRVDYh8A$5ZzKp5jwjEonUV/K/LfmK52+P+eqoLbh7qkOb9SGQog";
 
 /// A hashed password in the PHC string format.
-#[derive(Clone)]
-pub struct PasswordDigest(pub String);
+#[derive(Clone, Debug)]
+pub struct PasswordDigest(pub Secret);
 
 impl PasswordDigest {
     /// Returns the digest of discarded random bytes. A login for an unknown address is verified against it, so that
     /// the response takes as long as for a known one.
     pub fn dummy() -> Self {
-        Self(DUMMY.to_owned())
+        Self(Secret::new(DUMMY))
     }
 
     /// Returns whether `password` is the one that was hashed. Takes as long as hashing does.
     pub fn matches(&self, password: &Secret) -> bool {
-        Argon2::default().verify_password(password.expose().as_bytes(), &*self.0).is_ok()
+        Argon2::default().verify_password(password.expose().as_bytes(), self.0.expose()).is_ok()
     }
 }
 
@@ -195,9 +195,9 @@ mod tests {
     fn password_hash_has_fixed_parameters() {
         let password = Secret::new("correct horse battery");
         let digest = NewPassword::parse(&password).unwrap().hash();
-        assert!(digest.0.starts_with("$argon2id$v=19$m=19456,t=2,p=1$"), "{}", digest.0);
+        assert!(digest.0.expose().starts_with("$argon2id$v=19$m=19456,t=2,p=1$"), "{}", digest.0.expose());
         assert!(digest.matches(&password));
-        let parameters = |digest: &PasswordDigest| digest.0.split('$').take(4).collect::<Vec<_>>().join("$");
+        let parameters = |digest: &PasswordDigest| digest.0.expose().split('$').take(4).collect::<Vec<_>>().join("$");
         assert_eq!(parameters(&PasswordDigest::dummy()), parameters(&digest), "the dummy takes as long");
         assert!(!digest.matches(&Secret::new("correct horse batterz")));
         assert_eq!(format!("{password:?}"), "[hidden]");

@@ -10,9 +10,15 @@ use super::{Result, StoreError, deployment};
 use crate::BUILD;
 use crate::domain::{Deployment, Email};
 
+/// Returns a row if the database has a history.
+const HAS_HISTORY: Sql = Sql {
+    sqlite: "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'schema_history'",
+    postgres: "SELECT 1 WHERE to_regclass('schema_history') IS NOT NULL",
+};
+
 /// Selects the history of a database that has one. `key` is not compared directly, so that SQLite uses no index: it would make
 /// one for a damaged database that lacks its own, and not end if pages of the table form a circle.
-pub const HISTORY: Sql = both(
+const HISTORY: Sql = both(
     "SELECT version, name, (SELECT value FROM meta WHERE key || '' = 'V' || version) FROM schema_history ORDER BY version",
 );
 
@@ -64,9 +70,18 @@ pub struct MigrationStatus {
 
 from_row!(Applied { version, name, record });
 
-/// Applies a migration in its transaction, and records it. `new` is the deployment of a new database.
-pub async fn apply<T: Transaction>(tx: &T, migration: &Migration, new: Option<Deployment>) -> Result<(), T::Error> {
-    tx.batch(migration.sql).await?;
+/// Returns whether a database has a history.
+pub async fn has_history(tx: &impl Transaction) -> Result<bool> {
+    Ok(tx.first::<()>(HAS_HISTORY, &[]).await?.is_some())
+}
+
+/// Returns the migrations that a database has, oldest first.
+pub async fn history(tx: &impl Transaction) -> Result<Vec<Applied>> {
+    if has_history(tx).await? { tx.all(HISTORY, &[]).await } else { Ok(Vec::new()) }
+}
+
+/// Ends a migration in the transaction that has run its SQL, and records it. `new` is the deployment of a new database.
+pub async fn finish(tx: &impl Transaction, migration: &Migration, new: Option<Deployment>) -> Result<()> {
     if migration.version == ADDRESS_FORMS {
         let fold = both(
             "UPDATE accounts SET email_folded = $1
@@ -82,8 +97,7 @@ pub async fn apply<T: Transaction>(tx: &T, migration: &Migration, new: Option<De
     tx.execute(applied, &[&migration.version, &migration.name]).await?;
     let record =
         both("INSERT INTO meta (key, value) VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET value = excluded.value");
-    let (key, value) = migration.record();
-    tx.execute(record, &[&key, &value]).await?;
+    tx.execute(record, &[&format!("V{}", migration.version), &migration.record()]).await?;
     if let (1, Some(new)) = (migration.version, new) {
         tx.execute(deployment::INSERT, &[&new.as_str()]).await?;
     }
@@ -95,9 +109,9 @@ impl Migration {
         Self { version, name, sql }
     }
 
-    /// A key of `meta` with its value: the checksum of the SQL in 8 digits, and the build that applies it.
-    pub fn record(&self) -> (String, String) {
-        (format!("V{}", self.version), format!("{:08x} {BUILD}", crc32fast::hash(self.sql.as_bytes())))
+    /// The checksum of the SQL in 8 digits, and the build that applies it.
+    pub fn record(&self) -> String {
+        format!("{:08x} {BUILD}", crc32fast::hash(self.sql.as_bytes()))
     }
 }
 
@@ -105,16 +119,6 @@ impl fmt::Display for Migration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&named(self.version, self.name))
     }
-}
-
-/// Rejects a database that another build migrated with other SQL of the same name.
-pub fn refuse_other(known: &[Migration], history: &[Applied]) -> Result<()> {
-    for (migration, applied) in known.iter().zip(history) {
-        if applied.record.as_ref().is_some_and(|record| record.get(..8) != migration.record().1.get(..8)) {
-            return Err(other_build(applied.record.as_deref(), &format!("its migration {migration} is not the same")));
-        }
-    }
-    Ok(())
 }
 
 /// The error for a database of another build, with the record of one of its migrations if there is one.
@@ -126,29 +130,24 @@ pub fn other_build(record: Option<&str>, difference: &str) -> StoreError {
     ))
 }
 
-/// Returns the migrations that a database with this history lacks. Fails unless the history is the beginning of
-/// `known`, by version and name: SQL that expects another schema could destroy data.
+/// Returns the migrations that a database with this history lacks. Fails if another build has migrated it with other SQL, or
+/// under another name: SQL that expects another schema could destroy data.
 pub fn missing<'a>(known: &'a [Migration], history: &[Applied]) -> Result<&'a [Migration]> {
-    for (position, applied) in history.iter().enumerate() {
-        let expected = known.get(position);
-        if expected.is_none_or(|known| (known.version, known.name) != (applied.version, &applied.name)) {
-            let expected = expected.map_or("no migration".to_owned(), ToString::to_string);
-            return Err(StoreError::Failed(format!(
-                "migration {} of the database differs from {expected} of this program: use the petstore that migrated \
-                 the database, or restore a backup",
-                named(applied.version, &applied.name)
-            )));
+    for (migration, Applied { version, name, record }) in known.iter().zip(history) {
+        let is_same_sql = record.as_ref().is_none_or(|record| record.get(..8) == migration.record().get(..8));
+        if (migration.version, migration.name) != (*version, name) || !is_same_sql {
+            return Err(other_build(record.as_deref(), &format!("its migration {migration} is not the same")));
         }
     }
-    Ok(&known[history.len()..])
+    Ok(known.get(history.len()..).unwrap_or_default())
 }
 
 /// Lists the migrations that this program knows, and those of a later one in a database's history.
 pub fn status(known: &[Migration], history: &[Applied]) -> Vec<MigrationStatus> {
-    let applied = history.last().map_or(0, |last| last.version);
+    let newest = version(history);
     let status =
-        |migration: &Migration| MigrationStatus { name: migration.to_string(), applied: migration.version <= applied };
-    let later = history.iter().filter(|applied| applied.version > newest(known));
+        |migration: &Migration| MigrationStatus { name: migration.to_string(), applied: migration.version <= newest };
+    let later = history.iter().skip(known.len());
     let later =
         later.map(|Applied { version, name, .. }| MigrationStatus { name: named(*version, name), applied: true });
     known.iter().map(status).chain(later).collect()
@@ -156,6 +155,11 @@ pub fn status(known: &[Migration], history: &[Applied]) -> Vec<MigrationStatus> 
 
 fn named(version: i32, name: &str) -> String {
     format!("V{version}__{name}")
+}
+
+/// The version of a database with this history, 0 for a new one.
+pub fn version(history: &[Applied]) -> i32 {
+    history.last().map_or(0, |last| last.version)
 }
 
 /// The greatest version that this program knows.
@@ -181,7 +185,7 @@ mod tests {
     ];
 
     fn applied(migration: &Migration) -> Applied {
-        Applied { version: migration.version, name: migration.name.to_owned(), record: Some(migration.record().1) }
+        Applied { version: migration.version, name: migration.name.to_owned(), record: Some(migration.record()) }
     }
 
     #[test]
@@ -195,31 +199,19 @@ mod tests {
 
     #[test]
     fn divergent_history_is_rejected() {
-        let history: Vec<_> = KNOWN.iter().map(applied).collect();
-        let renamed = Applied { name: "other".into(), ..history[1].clone() };
-        let later = applied(&Migration::new(4, "later", "SQL 4"));
-        for (history, found) in [
-            (vec![history[0].clone(), renamed], "V2__other of the database differs from V2__second"),
-            (vec![history[0].clone(), history[2].clone()], "V3__third of the database differs from V2__second"),
-            ([history, vec![later]].concat(), "V4__later of the database differs from no migration"),
-        ] {
-            let error = missing(&KNOWN, &history).unwrap_err().to_string();
-            assert!(error.contains(found), "{error}");
-        }
-    }
-
-    #[test]
-    fn other_sql_of_the_same_name_is_rejected() {
         let mut history: Vec<_> = KNOWN.iter().map(applied).collect();
         history[0].record = None;
-        refuse_other(&KNOWN, &history).unwrap();
-        refuse_other(&KNOWN[..1], &history).expect("later migrations are unknown");
+        missing(&KNOWN, &history).unwrap();
+        missing(&KNOWN[..1], &history).expect("later migrations are unknown");
 
         history[1].record = Some("00000000 0.0.9 (abc)".into());
-        let error = refuse_other(&KNOWN, &history).unwrap_err().to_string();
-        let known =
-            "the database is of another build of petstore, 0.0.9 (abc): its migration V2__second is not the same";
-        assert!(error.starts_with(known), "{error}");
+        let renamed = Applied { name: "other".into(), ..history[1].clone() };
+        for history in [&history[..], &[history[0].clone(), renamed], &[history[0].clone(), history[2].clone()]] {
+            let error = missing(&KNOWN, history).unwrap_err().to_string();
+            assert!(error.contains(": its migration V2__second is not the same; this program is "), "{error}");
+        }
+        let error = missing(&KNOWN, &history).unwrap_err().to_string();
+        assert!(error.starts_with("the database is of another build of petstore, 0.0.9 (abc): "), "{error}");
     }
 
     /// Stores have them already.

@@ -7,10 +7,11 @@ use rusqlite::types::{FromSqlError, FromSqlResult, ToSqlOutput, ValueRef};
 use tokio_postgres::types::{IsNull, Type, accepts, to_sql_checked};
 use uuid::Uuid;
 
+use crate::domain::account::PasswordDigest;
 use crate::domain::api_key::KeyState;
 use crate::domain::{
-    AccountId, Email, Invalid, KeyHash, KeyId, MessageId, MessageText, OrderStatus, PetStatus, Role, SessionHash,
-    Timestamp,
+    AccountId, Email, Invalid, KeyHash, KeyId, MessageId, MessageText, OrderStatus, PetStatus, Role, Secret,
+    SessionHash, Timestamp,
 };
 
 /// A row of SQLite or PostgreSQL.
@@ -127,6 +128,10 @@ column!(MessageId, UUID, Uuid, |id: Uuid| Ok::<_, Invalid>(Self::from_bytes(id.i
 });
 column!(SessionHash, BYTEA, Vec<u8>, |hash| hash_of(hash).map(Self), |hash| hash.0.to_vec());
 column!(KeyHash, BYTEA, Vec<u8>, |hash| hash_of(hash).map(Self), |hash| hash.0.to_vec());
+column!(PasswordDigest, TEXT, String, |digest: String| Ok::<_, Invalid>(Self(Secret::new(digest))), |digest| digest
+    .0
+    .expose()
+    .to_owned());
 column!(Email, TEXT, String, |address: String| Self::parse(&address), |address| address.as_str().to_owned());
 column!(MessageText, TEXT, String, Self::parse, |text| text.as_str().to_owned());
 

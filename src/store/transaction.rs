@@ -6,10 +6,11 @@
 use rusqlite::Connection;
 use tokio_postgres::Client;
 
+use super::postgres::rows as postgres_rows;
 use super::row::FromRow;
 use super::sqlite::rows;
 use super::statement::{Parameters, Sql, both, for_postgres, for_sqlite};
-use super::{StoreError, audit};
+use super::{Result, audit};
 use crate::domain::{Action, Actor, Email};
 
 const INSERT: Sql = both(
@@ -18,23 +19,18 @@ const INSERT: Sql = both(
 
 /// An open transaction of either database. An error undoes it.
 pub trait Transaction {
-    type Error;
-
-    async fn all<T: FromRow>(&self, sql: Sql, parameters: Parameters<'_>) -> Result<Vec<T>, Self::Error>;
+    async fn all<T: FromRow>(&self, sql: Sql, parameters: Parameters<'_>) -> Result<Vec<T>>;
 
     /// Runs a statement that returns at most one row.
-    async fn first<T: FromRow>(&self, sql: Sql, parameters: Parameters<'_>) -> Result<Option<T>, Self::Error> {
+    async fn first<T: FromRow>(&self, sql: Sql, parameters: Parameters<'_>) -> Result<Option<T>> {
         Ok(self.all(sql, parameters).await?.pop())
     }
 
     /// Runs a statement that returns no row. Returns the number of rows that it changed.
-    async fn execute(&self, sql: Sql, parameters: Parameters<'_>) -> Result<u64, Self::Error>;
-
-    /// Runs several statements without parameters.
-    async fn batch(&self, sql: &str) -> Result<(), Self::Error>;
+    async fn execute(&self, sql: Sql, parameters: Parameters<'_>) -> Result<u64>;
 
     /// Writes the row of a change, in the transaction of the change.
-    async fn record(&self, actor: &Actor, action: Action, subject: &str) -> Result<(), Self::Error> {
+    async fn record(&self, actor: &Actor, action: Action, subject: &str) -> Result<()> {
         let (action, name, address) = (action.as_str(), actor.name(), audit::client_address(actor));
         let values: Parameters<'_> = &[&actor.at, &action, &name, &subject, &address, &actor.request_id];
         self.execute(INSERT, values).await.map(drop)
@@ -42,14 +38,7 @@ pub trait Transaction {
 
     /// Writes a row for each of `ids`, a list in JSON, by a statement whose parameters are the columns of a row, with `email` in
     /// place of the subject, and then the list.
-    async fn record_each(
-        &self,
-        sql: Sql,
-        actor: &Actor,
-        action: Action,
-        email: &Email,
-        ids: &str,
-    ) -> Result<(), Self::Error> {
+    async fn record_each(&self, sql: Sql, actor: &Actor, action: Action, email: &Email, ids: &str) -> Result<()> {
         let (action, name, address) = (action.as_str(), actor.name(), audit::client_address(actor));
         let values: Parameters<'_> = &[&actor.at, &action, &name, email, &address, &actor.request_id, &ids];
         self.execute(sql, values).await.map(drop)
@@ -58,35 +47,22 @@ pub trait Transaction {
 
 /// Never waits.
 impl Transaction for Connection {
-    type Error = StoreError;
-
-    async fn all<T: FromRow>(&self, sql: Sql, parameters: Parameters<'_>) -> Result<Vec<T>, StoreError> {
+    async fn all<T: FromRow>(&self, sql: Sql, parameters: Parameters<'_>) -> Result<Vec<T>> {
         rows::all(self, sql.sqlite, for_sqlite(parameters), rows::read)
     }
 
-    async fn execute(&self, sql: Sql, parameters: Parameters<'_>) -> Result<u64, StoreError> {
+    async fn execute(&self, sql: Sql, parameters: Parameters<'_>) -> Result<u64> {
         Ok(self.prepare_cached(sql.sqlite)?.execute(for_sqlite(parameters))? as u64)
-    }
-
-    async fn batch(&self, sql: &str) -> Result<(), StoreError> {
-        Ok(self.execute_batch(sql)?)
     }
 }
 
 impl Transaction for Client {
-    type Error = tokio_postgres::Error;
-
-    async fn all<T: FromRow>(&self, sql: Sql, parameters: Parameters<'_>) -> Result<Vec<T>, Self::Error> {
-        let rows = self.query(sql.postgres, &for_postgres(parameters)).await?;
-        rows.iter().map(T::from_row).collect()
+    async fn all<T: FromRow>(&self, sql: Sql, parameters: Parameters<'_>) -> Result<Vec<T>> {
+        postgres_rows::all(&self.query(sql.postgres, &for_postgres(parameters)).await?)
     }
 
-    async fn execute(&self, sql: Sql, parameters: Parameters<'_>) -> Result<u64, Self::Error> {
-        Client::execute(self, sql.postgres, &for_postgres(parameters)).await
-    }
-
-    async fn batch(&self, sql: &str) -> Result<(), Self::Error> {
-        self.batch_execute(sql).await
+    async fn execute(&self, sql: Sql, parameters: Parameters<'_>) -> Result<u64> {
+        Ok(Client::execute(self, sql.postgres, &for_postgres(parameters)).await?)
     }
 }
 

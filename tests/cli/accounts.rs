@@ -28,7 +28,7 @@ fn password_is_the_first_line_of_stdin() {
     ] {
         let made = folder.run_with(&format!("account {command} --password-stdin"), typed);
         assert_eq!((made.code, made.stderr.as_str()), (Some(0), ""), "{made:?}");
-        let digest = PasswordDigest(folder.database().sql("SELECT password_hash FROM accounts"));
+        let digest = PasswordDigest(Secret::new(folder.database().sql("SELECT password_hash FROM accounts")));
         let password = typed.trim_start_matches('\u{feff}').lines().next().unwrap();
         assert!(digest.matches(&Secret::new(password)), "{typed:?}");
     }

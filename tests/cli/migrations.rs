@@ -75,7 +75,7 @@ fn database_of_another_build_is_refused_by_name() {
     }
     assert!(std::fs::read(folder.path("petstore-data/petstore.db")).unwrap() == before);
     database.sql("INSERT INTO meta (key, value) VALUES ('V1', '00000000 0.0.9 (abc)')");
-    refuses("key list", ", 0.0.9 (abc)", "table audit of audit is not as in schema version ");
+    refuses("key list", ", 0.0.9 (abc)", "migration V1__store is not the same");
 
     let url = testkit::postgres::database();
     let line = |command: &str| format!("{command} --database-url {url}");

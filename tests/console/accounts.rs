@@ -56,7 +56,7 @@ async fn password_and_address_work_in_every_unicode_form() {
     // The limit on attempts allows more by then.
     service.clock.set(NOW.plus(Duration::from_hours(1)));
     // Early versions hashed what was entered.
-    let typed = PasswordDigest(OLD_DIGEST.to_owned());
+    let typed = PasswordDigest(Secret::new(OLD_DIGEST));
     let account = service.store.find_account(&Email::parse(composed.0).unwrap()).await.unwrap().unwrap();
     service.store.set_password(account.id, typed, false, OPERATOR).await.unwrap();
     assert_eq!(post("/sign-in", decomposed).await, (303, 2));

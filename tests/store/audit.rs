@@ -44,7 +44,8 @@ async fn state(store: &Store) -> String {
     let (accounts, keys) = (store.list_accounts().await.unwrap(), store.list_keys().await.unwrap());
     let mut orders = Vec::new();
     store.list_orders(None, &OrderQuery::default(), &mut |order| orders.push(order)).await.unwrap();
-    let password = store.find_password(&email("grace@example.com")).await.unwrap().map(|(_, digest)| digest.0);
+    let password =
+        store.find_password(&email("grace@example.com")).await.unwrap().map(|(_, digest)| digest.0.expose().to_owned());
     let contents = store.before_reset().await.unwrap();
     format!("{accounts:#?}\n{keys:#?}\n{orders:#?}\n{password:?}\n{contents:?}")
 }

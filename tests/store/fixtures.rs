@@ -10,7 +10,7 @@ use petstore::domain::api_key::{KeyName, NewKey};
 use petstore::domain::session::NewSession;
 use petstore::domain::{
     AccountId, Actor, ApiKey, Deployment, Email, KeyId, Message, MessageIds, MessageText, NewAccount, NewPet, PetName,
-    PetStatus, SessionToken, Timestamp,
+    PetStatus, Secret, SessionToken, Timestamp,
 };
 use petstore::store::postgres::{self, DatabaseUrl, Postgres};
 use petstore::store::sqlite::{self, Sqlite};
@@ -89,7 +89,7 @@ pub async fn account(store: &Store, address: &str) -> AccountId {
 }
 
 pub fn digest(password: &str) -> PasswordDigest {
-    PasswordDigest(format!("$argon2id${password}"))
+    PasswordDigest(Secret::new(format!("$argon2id${password}")))
 }
 
 /// Creates an account with the password `digest("old")`.

@@ -140,17 +140,18 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// Fails with [`Error::Unknown`] if the transaction may have been committed: only once `steps` has returned.
-    pub async fn transaction<T>(
+    /// Fails with the error of `steps`, and with [`Error::Unknown`] if the transaction may have been committed: only once
+    /// `steps` has succeeded.
+    pub async fn transaction<T, E: From<Error>>(
         &self,
-        steps: impl AsyncFnOnce(&Client) -> Result<T, tokio_postgres::Error>,
-    ) -> Result<T> {
+        steps: impl AsyncFnOnce(&Client) -> Result<T, E>,
+    ) -> Result<T, E> {
         let (began, limits) = (Instant::now(), self.connector.limits());
         let limit = limits.operation();
         let connection = timeout(limit, self.connection()).await.map_err(|_| timed_out(limit))??;
         let client = &connection.client;
         let begun = async {
-            client.batch_execute(&format!("{}; BEGIN", limits.settings())).await?;
+            client.batch_execute(&format!("{}; BEGIN", limits.settings())).await.map_err(Error::from)?;
             steps(client).await
         };
         let outcome = timeout_at(began + limit, begun).await.map_err(|_| {

@@ -20,7 +20,7 @@ pub use cluster::Cluster;
 pub use connect::connection::{Connection, PreparedConnection};
 pub use connect::options::Options;
 pub use connect::url::DatabaseUrl;
-pub use error::{Error, InvalidUrl, Result, within};
+pub use error::{Error, InvalidUrl, Result, timed_out, within};
 pub use observer::Observer;
 pub use readers::Readers;
 pub use single::SingleWrites;

@@ -119,7 +119,8 @@ async fn transaction_is_committed_whole_or_not_at_all() {
         cluster
             .transaction(async |client| {
                 client.execute("INSERT INTO guests (name) VALUES ('Ada')", &[]).await?;
-                client.query_one("SELECT 1 / $1::int", &[&divisor]).await.map(drop)
+                client.query_one("SELECT 1 / $1::int", &[&divisor]).await?;
+                Ok(())
             })
             .await
     };
@@ -143,7 +144,7 @@ async fn transaction_is_not_applied_if_it_ends_before_its_commit() {
     let steps = ["SELECT pg_terminate_backend(pg_backend_pid())", "SELECT pg_sleep(60)"];
     for step in steps {
         let add = format!("INSERT INTO guests (name) VALUES ('Ada'); {step}");
-        let failed = cluster.transaction(async |client| client.batch_execute(&add).await).await;
+        let failed = cluster.transaction(async |client| Ok(client.batch_execute(&add).await?)).await;
         assert!(matches!(failed, Err(Error::Unavailable(_))), "{failed:?}");
     }
     assert_eq!(postgres::query(&url, "SELECT count(*) FROM guests"), "0");

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use futures_util::future::try_join_all;
 use guests::{FIND, Guest, INSERT, connect, options};
+use postgres_group_commit::tokio_postgres::Client;
 use postgres_group_commit::{Cluster, Error, Readers, WriteQueue};
 use testkit::postgres::{OpenTransaction, database, query, sessions};
 use testkit::{PostgresServer, TIMEOUT, soon, until, within};
@@ -168,7 +169,8 @@ async fn server_settings_cannot_change_the_isolation_level() {
     query(&url, &format!("ALTER DATABASE {name} SET default_transaction_isolation = 'serializable'"));
     let (cluster, _) = Cluster::connect(&options(&url)).await.unwrap();
     add(&queue(&cluster).await, "").await;
-    cluster.transaction(async |client| client.execute(INSERT, &[&["Ada"].as_slice()]).await).await.unwrap();
+    let add = async |client: &Client| Ok(client.execute(INSERT, &[&["Ada"].as_slice()]).await?);
+    cluster.transaction::<_, Error>(add).await.unwrap();
     assert_eq!(query(&url, "SELECT name FROM guests"), "read committed\nread committed");
 }
 

@@ -114,8 +114,7 @@ impl Store {
 
     /// Returns an account and its password's digest. `None` if the address is unknown or has no password.
     pub async fn find_password(&self, email: &Email) -> Result<Option<(AccountId, PasswordDigest)>> {
-        let found = self.first(FIND_PASSWORD, &[&email.lower_case(), &email.folded()]).await?;
-        Ok(found.map(|(account, digest)| (account, PasswordDigest(digest))))
+        self.first(FIND_PASSWORD, &[&email.lower_case(), &email.folded()]).await
     }
 
     /// Starts a session and deletes expired ones. Returns `false` without a session if the account's digest is no longer
@@ -123,7 +122,7 @@ impl Store {
     pub async fn create_session(&self, session: NewSession, checked: PasswordDigest) -> Result<bool> {
         let NewSession { hash, account, now } = session;
         let ended: Parameters<'_> = &[&now.minus(ABSOLUTE), &now.minus(IDLE), &now.plus(SKEW)];
-        let begin: Parameters<'_> = &[&hash, &now, &account, &checked.0];
+        let begin: Parameters<'_> = &[&hash, &now, &account, &checked];
         let (_, begun) =
             tokio::try_join!(self.write::<()>(DELETE_ENDED, ended), self.write::<()>(BEGIN_SESSION, begin))?;
         Ok(!begun.is_empty())
@@ -200,7 +199,7 @@ transactions! { Batch, Any:
     async fn erase_account(account: AccountId, discard_messages: bool, actor: Actor) -> Result<Option<bool>>;
 }
 
-async fn create_account<T: Transaction>(tx: &T, new: NewAccount, actor: Actor) -> Result<Option<AccountId>, T::Error> {
+async fn create_account(tx: &impl Transaction, new: NewAccount, actor: Actor) -> Result<Option<AccountId>> {
     let insert = both(
         "INSERT INTO accounts (email, email_folded, password_hash, role, created_at)
         VALUES ($1, $2, $3, $4, $5) ON CONFLICT (email_folded) DO NOTHING RETURNING id",
@@ -209,39 +208,28 @@ async fn create_account<T: Transaction>(tx: &T, new: NewAccount, actor: Actor) -
     if email.folded().ends_with(PSEUDONYMS) {
         return Ok(None);
     }
-    let password = password.map(|digest| digest.0);
     let inserted = tx.first(insert, &[&email, &email.folded(), &password, &role, &now]).await?;
     let Some((id,)) = inserted else { return Ok(None) };
     tx.record(&actor, Action::CreateAccount, &email.with_role(role)).await?;
     Ok(Some(id))
 }
 
-async fn set_role<T: Transaction>(tx: &T, account: AccountId, role: Role, actor: Actor) -> Result<bool, T::Error> {
-    let set = both("UPDATE accounts SET role = $1 WHERE id = $2 AND deleted_at IS NULL AND role <> $1 RETURNING email");
-    let changed: Option<(Email,)> = tx.first(set, &[&role, &account]).await?;
-    let Some((email,)) = changed else {
-        let exists = both("SELECT id FROM accounts WHERE id = $1 AND deleted_at IS NULL");
-        return Ok(tx.first::<()>(exists, &[&account]).await?.is_some());
-    };
-    tx.record(&actor, Action::SetRole, &email.with_role(role)).await?;
-    keys::note_change(tx).await?;
+async fn set_role(tx: &impl Transaction, account: AccountId, role: Role, actor: Actor) -> Result<bool> {
+    let Some((email,)) = tx.first::<(Email,)>(LOCK, &[&account]).await? else { return Ok(false) };
+    let set = both("UPDATE accounts SET role = $1 WHERE id = $2 AND role <> $1");
+    if tx.execute(set, &[&role, &account]).await? > 0 {
+        tx.record(&actor, Action::SetRole, &email.with_role(role)).await?;
+        keys::note_change(tx).await?;
+    }
     Ok(true)
 }
 
-async fn set_suspended<T: Transaction>(
-    tx: &T,
-    account: AccountId,
-    suspended: bool,
-    actor: Actor,
-) -> Result<bool, T::Error> {
-    let find = locking!(
-        "SELECT email, suspended_at IS NOT NULL FROM accounts WHERE id = $1 AND deleted_at IS NULL",
-        "FOR NO KEY UPDATE"
+async fn set_suspended(tx: &impl Transaction, account: AccountId, suspended: bool, actor: Actor) -> Result<bool> {
+    let Some((email,)) = tx.first::<(Email,)>(LOCK, &[&account]).await? else { return Ok(false) };
+    let set = both(
+        "UPDATE accounts SET suspended_at = $1 WHERE id = $2 AND (suspended_at IS NULL) <> (CAST($1 AS bigint) IS NULL)",
     );
-    let Some((email, before)) = tx.first::<(Email, bool)>(find, &[&account]).await? else { return Ok(false) };
-    if before != suspended {
-        let since = suspended.then_some(actor.at);
-        tx.execute(both("UPDATE accounts SET suspended_at = $1 WHERE id = $2"), &[&since, &account]).await?;
+    if tx.execute(set, &[&suspended.then_some(actor.at), &account]).await? > 0 {
         end_sessions(tx, account).await?;
         let action = if suspended { Action::SuspendAccount } else { Action::ResumeAccount };
         tx.record(&actor, action, email.as_str()).await?;
@@ -250,7 +238,7 @@ async fn set_suspended<T: Transaction>(
     Ok(true)
 }
 
-async fn set_email<T: Transaction>(tx: &T, account: AccountId, new: Email, actor: Actor) -> Result<bool, T::Error> {
+async fn set_email(tx: &impl Transaction, account: AccountId, new: Email, actor: Actor) -> Result<bool> {
     let Some((old,)) = tx.first::<(Email,)>(LOCK, &[&account]).await? else { return Ok(false) };
     let set = both("UPDATE accounts SET email = $1, email_folded = $2, link_hash = NULL WHERE id = $3");
     tx.execute(set, &[&new, &new.folded(), &account]).await?;
@@ -259,95 +247,93 @@ async fn set_email<T: Transaction>(tx: &T, account: AccountId, new: Email, actor
     Ok(true)
 }
 
-async fn change_password<T: Transaction>(
-    tx: &T,
+async fn change_password(
+    tx: &impl Transaction,
     session: NewSession,
     checked: PasswordDigest,
     new: PasswordDigest,
     actor: Actor,
-) -> Result<bool, T::Error> {
+) -> Result<bool> {
     let NewSession { hash, account, now } = session;
     let change = both(
         "UPDATE accounts SET password_hash = $1, link_hash = NULL
-        WHERE id = $2 AND password_hash = $3 AND suspended_at IS NULL AND password_temporary = 0 RETURNING email",
+        WHERE id = $2 AND password_hash = $3 AND suspended_at IS NULL AND password_temporary = 0 RETURNING id, email",
     );
-    let changed: Option<(Email,)> = tx.first(change, &[&new.0, &account, &checked.0]).await?;
-    let Some((email,)) = changed else { return Ok(false) };
-    tx.record(&actor, Action::SetPassword, email.as_str()).await?;
-    end_sessions(tx, account).await?;
-    let begin = both("INSERT INTO sessions (token_hash, account_id, created_at, last_used_at) VALUES ($1, $2, $3, $3)");
-    tx.execute(begin, &[&hash, &account, &now]).await?;
-    Ok(true)
+    let is_changed = set_password_by(tx, change, &[&new, &account, &checked], &actor).await?;
+    if is_changed {
+        tx.first::<()>(BEGIN_SESSION, &[&hash, &now, &account, &new]).await?;
+    }
+    Ok(is_changed)
 }
 
-async fn set_password<T: Transaction>(
-    tx: &T,
+async fn set_password(
+    tx: &impl Transaction,
     account: AccountId,
     new: PasswordDigest,
     is_temporary: bool,
     actor: Actor,
-) -> Result<bool, T::Error> {
+) -> Result<bool> {
     let set = both(
         "UPDATE accounts SET password_hash = $1, password_temporary = $2, link_hash = NULL
-        WHERE id = $3 AND deleted_at IS NULL RETURNING email",
+        WHERE id = $3 AND deleted_at IS NULL RETURNING id, email",
     );
-    let changed: Option<(Email,)> = tx.first(set, &[&new.0, &i16::from(is_temporary), &account]).await?;
-    let Some((email,)) = changed else { return Ok(false) };
-    tx.record(&actor, Action::SetPassword, email.as_str()).await?;
-    end_sessions(tx, account).await?;
-    Ok(true)
+    set_password_by(tx, set, &[&new, &i16::from(is_temporary), &account], &actor).await
 }
 
-async fn create_link<T: Transaction>(
-    tx: &T,
+async fn create_link(
+    tx: &impl Transaction,
     account: AccountId,
     hash: KeyHash,
     until: Timestamp,
     checked: Option<PasswordDigest>,
     actor: Actor,
-) -> Result<bool, T::Error> {
+) -> Result<bool> {
     let create = both(
         "UPDATE accounts SET link_hash = $1, link_until = $2 WHERE id = $3 AND deleted_at IS NULL
             AND (CAST($4 AS text) IS NULL OR password_hash = $4 AND password_temporary = 1)
         RETURNING email",
     );
-    let checked = checked.map(|digest| digest.0);
     let created: Option<(Email,)> = tx.first(create, &[&hash, &until, &account, &checked]).await?;
     let Some((email,)) = created else { return Ok(false) };
     tx.record(&actor, Action::CreateLink, email.as_str()).await?;
     Ok(true)
 }
 
-async fn use_link<T: Transaction>(
-    tx: &T,
+async fn use_link(
+    tx: &impl Transaction,
     hash: KeyHash,
     new: PasswordDigest,
     now: Timestamp,
     actor: Actor,
-) -> Result<bool, T::Error> {
+) -> Result<bool> {
     let set = both(
         "UPDATE accounts SET password_hash = $1, password_temporary = 0, link_hash = NULL
         WHERE link_hash = $2 AND link_until > $3 AND deleted_at IS NULL AND suspended_at IS NULL RETURNING id, email",
     );
-    let used: Option<(AccountId, Email)> = tx.first(set, &[&new.0, &hash, &now]).await?;
-    let Some((account, email)) = used else { return Ok(false) };
-    tx.record(&actor, Action::SetPassword, email.as_str()).await?;
+    set_password_by(tx, set, &[&new, &hash, &now], &actor).await
+}
+
+/// Sets a password by a statement that returns the account, and ends every session of the account. Returns `false` if the
+/// statement changes no account.
+async fn set_password_by(tx: &impl Transaction, set: Sql, parameters: Parameters<'_>, actor: &Actor) -> Result<bool> {
+    let Some((account, email)) = tx.first::<(AccountId, Email)>(set, parameters).await? else { return Ok(false) };
+    tx.record(actor, Action::SetPassword, email.as_str()).await?;
     end_sessions(tx, account).await?;
     Ok(true)
 }
 
-async fn delete_account<T: Transaction>(
-    tx: &T,
+async fn delete_account(
+    tx: &impl Transaction,
     account: AccountId,
     checked: Option<PasswordDigest>,
     actor: Actor,
-) -> Result<bool, T::Error> {
+) -> Result<bool> {
     let find = locking!(
         "SELECT email FROM accounts
         WHERE id = $1 AND deleted_at IS NULL AND (CAST($2 AS text) IS NULL OR password_hash = $2)",
         "FOR UPDATE"
     );
-    let found: Option<(Email,)> = tx.first(find, &[&account, &checked.map(|digest| digest.0)]).await?;
+    let found: Option<(Email,)> = tx.first(find, &[&account, &checked]).await?;
     let Some((email,)) = found else { return Ok(false) };
     end(tx, account, &email, "deleted", &actor).await?;
     tx.record(&actor, Action::DeleteAccount, email.as_str()).await?;
@@ -356,12 +342,12 @@ async fn delete_account<T: Transaction>(
     Ok(true)
 }
 
-async fn erase_account<T: Transaction>(
-    tx: &T,
+async fn erase_account(
+    tx: &impl Transaction,
     account: AccountId,
     discard_messages: bool,
     actor: Actor,
-) -> Result<Option<bool>, T::Error> {
+) -> Result<Option<bool>> {
     let Some((email,)) = tx.first::<(Email,)>(LOCK, &[&account]).await? else { return Ok(None) };
     let unsent = both("SELECT id FROM messages WHERE account_id = $1 AND sent_at IS NULL LIMIT 1");
     if !discard_messages && tx.first::<()>(unsent, &[&account]).await?.is_some() {
@@ -379,13 +365,7 @@ async fn erase_account<T: Transaction>(
 }
 
 /// Ends an account whose row is locked. Its address becomes one that begins with `word`.
-async fn end<T: Transaction>(
-    tx: &T,
-    account: AccountId,
-    email: &Email,
-    word: &str,
-    actor: &Actor,
-) -> Result<(), T::Error> {
+async fn end(tx: &impl Transaction, account: AccountId, email: &Email, word: &str, actor: &Actor) -> Result<()> {
     // Addresses contain no space, so nobody can sign up with the replaced `email_folded`.
     let delete = both(
         "UPDATE accounts SET email = CAST($1 AS text) || '-' || id || '@account.invalid', email_folded = $1 || ' ' || id,
@@ -398,6 +378,6 @@ async fn end<T: Transaction>(
     orders::cancel_all(tx, account, email, actor).await
 }
 
-async fn end_sessions<T: Transaction>(tx: &T, account: AccountId) -> Result<(), T::Error> {
+async fn end_sessions(tx: &impl Transaction, account: AccountId) -> Result<()> {
     tx.execute(both("DELETE FROM sessions WHERE account_id = $1"), &[&account]).await.map(drop)
 }

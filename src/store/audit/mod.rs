@@ -82,7 +82,7 @@ macro_rules! erase {
 const ERASE: Sql = Sql { sqlite: erase!("instr"), postgres: erase!("strpos") };
 
 /// Gives an account another address.
-pub(super) async fn rename<T: Transaction>(tx: &T, from: &Email, to: &Email) -> Result<(), T::Error> {
+pub(super) async fn rename(tx: &impl Transaction, from: &Email, to: &Email) -> Result<()> {
     let rename = both(concat!(
         "UPDATE audit SET actor = CASE actor WHEN $1 THEN $2 ELSE actor END, subject = ",
         renamed!(),
@@ -92,7 +92,7 @@ pub(super) async fn rename<T: Transaction>(tx: &T, from: &Email, to: &Email) -> 
 }
 
 /// Replaces the addresses of an account by its pseudonym, in one pass over all rows.
-pub(super) async fn erase<T: Transaction>(tx: &T, account: AccountId, email: &Email) -> Result<(), T::Error> {
+pub(super) async fn erase(tx: &impl Transaction, account: AccountId, email: &Email) -> Result<()> {
     tx.execute(ERASE, &[email, &account.pseudonym()]).await.map(drop)
 }
 

@@ -98,12 +98,6 @@ impl Store {
         }
     }
 
-    /// Fails with [`StoreError::Refused`] if the account was deleted.
-    pub async fn create_key(&self, key: NewKey, actor: Actor) -> Result<KeyId> {
-        let created = self.create_key_of_account(key, actor).await?;
-        created.ok_or_else(|| StoreError::Refused("the account no longer exists".into()))
-    }
-
     /// Returns all keys, in order of their creation.
     pub async fn list_keys(&self) -> Result<Vec<KeyRecord>> {
         self.all(LIST, &[]).await
@@ -150,8 +144,8 @@ pub(super) fn version(row: Option<(i64,)>) -> Result<i64> {
 }
 
 transactions! { Savepoint, Unlisted:
-    /// As [`Self::create_key`]. `None` if the account was deleted.
-    async fn create_key_of_account(key: NewKey, actor: Actor) -> Result<Option<KeyId>>;
+    /// Fails with [`StoreError::Refused`] if the account was deleted.
+    async fn create_key(key: NewKey, actor: Actor) -> Result<KeyId>;
 
     /// Revokes a key. Returns whether the key exists. A key revoked earlier keeps its time of revocation.
     async fn revoke_key(id: KeyId, actor: Actor) -> Result<bool>;
@@ -162,7 +156,7 @@ transactions! { Savepoint, Unlisted:
 }
 
 /// Locks the account's row first, so that an account that is being deleted gets no key.
-async fn create_key_of_account<T: Transaction>(tx: &T, key: NewKey, actor: Actor) -> Result<Option<KeyId>, T::Error> {
+async fn create_key(tx: &impl Transaction, key: NewKey, actor: Actor) -> Result<KeyId> {
     let insert = locking!(
         "INSERT INTO api_keys (account_id, name, hash, hint, created_at, lifetime, expires_at, read_only, prefer)
             SELECT id, $1, $2, $3, CAST($4 AS bigint), CAST($5 AS bigint) - $4, $5, $6, $7 FROM accounts
@@ -174,12 +168,12 @@ async fn create_key_of_account<T: Transaction>(tx: &T, key: NewKey, actor: Actor
     let (name, read_only) = (name.as_str(), i16::from(read_only));
     let created =
         tx.first(insert, &[&name, &hash, &hint, &created_at, &expires_at, &read_only, &prefer, &account]).await?;
-    let Some((id,)) = created else { return Ok(None) };
+    let (id,) = created.ok_or_else(|| StoreError::Refused("the account no longer exists".into()))?;
     record(tx, &actor, Action::CreateKey, id, None).await?;
-    Ok(Some(id))
+    Ok(id)
 }
 
-async fn revoke_key<T: Transaction>(tx: &T, id: KeyId, actor: Actor) -> Result<bool, T::Error> {
+async fn revoke_key(tx: &impl Transaction, id: KeyId, actor: Actor) -> Result<bool> {
     let revoke = both("UPDATE api_keys SET revoked_at = $1 WHERE id = $2 AND revoked_at IS NULL");
     if tx.execute(revoke, &[&actor.at, &id]).await? == 0 {
         return Ok(tx.first::<()>(both("SELECT id FROM api_keys WHERE id = $1"), &[&id]).await?.is_some());
@@ -189,12 +183,7 @@ async fn revoke_key<T: Transaction>(tx: &T, id: KeyId, actor: Actor) -> Result<b
 }
 
 /// Locks the account's row and then the old key's row, so that a key that is being revoked gets no successor.
-async fn rotate_key<T: Transaction>(
-    tx: &T,
-    id: KeyId,
-    rotation: Rotation,
-    actor: Actor,
-) -> Result<Option<KeyId>, T::Error> {
+async fn rotate_key(tx: &impl Transaction, id: KeyId, rotation: Rotation, actor: Actor) -> Result<Option<KeyId>> {
     let insert = locking!(
         "INSERT INTO api_keys (account_id, name, hash, hint, created_at, lifetime, expires_at, read_only, prefer)
             SELECT k.account_id, k.name, $1, $2, CAST($3 AS bigint), k.lifetime, $3 + k.lifetime, k.read_only, k.prefer
@@ -213,13 +202,13 @@ async fn rotate_key<T: Transaction>(
 
 /// Records a change of a key, which has a `successor` if it is rotated. Then notes the change, because every other change of
 /// a key waits for that.
-async fn record<T: Transaction>(
-    tx: &T,
+async fn record(
+    tx: &impl Transaction,
     actor: &Actor,
     action: Action,
     id: KeyId,
     successor: Option<KeyId>,
-) -> Result<(), T::Error> {
+) -> Result<()> {
     // The name comes last, because the key's owner could write anything there.
     let name = both("SELECT 'key ' || k.id || ' (' || k.hint || ')'
             || coalesce(' to key ' || successor.id || ' (' || successor.hint || ')', '') || ' of ' || a.email || ': ' || k.name
@@ -232,12 +221,7 @@ async fn record<T: Transaction>(
 }
 
 /// Revokes the keys of an account whose row is locked.
-pub(super) async fn revoke_all<T: Transaction>(
-    tx: &T,
-    account: AccountId,
-    email: &Email,
-    actor: &Actor,
-) -> Result<(), T::Error> {
+pub(super) async fn revoke_all(tx: &impl Transaction, account: AccountId, email: &Email, actor: &Actor) -> Result<()> {
     let revoke = both("UPDATE api_keys SET revoked_at = $1 WHERE account_id = $2 AND revoked_at IS NULL RETURNING id");
     let revoked: Vec<(i64,)> = tx.all(revoke, &[&actor.at, &account]).await?;
     let record = among!(
@@ -250,7 +234,7 @@ pub(super) async fn revoke_all<T: Transaction>(
 }
 
 /// Tells all processes that a key has changed, or what it grants.
-pub(super) async fn note_change<T: Transaction>(tx: &T) -> Result<(), T::Error> {
+pub(super) async fn note_change(tx: &impl Transaction) -> Result<()> {
     tx.execute(NOTE_CHANGE, &[]).await.map(drop)
 }
 

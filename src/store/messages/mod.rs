@@ -93,7 +93,7 @@ transactions! { Savepoint, Unlisted:
     async fn discard_messages(ids: Vec<MessageId>, actor: Actor) -> Result<bool>;
 }
 
-async fn retry_messages<T: Transaction>(tx: &T, ids: Vec<MessageId>) -> Result<bool, T::Error> {
+async fn retry_messages(tx: &impl Transaction, ids: Vec<MessageId>) -> Result<bool> {
     let are_waiting = are_waiting(tx, &ids).await?;
     if are_waiting {
         let add = both(
@@ -107,7 +107,7 @@ async fn retry_messages<T: Transaction>(tx: &T, ids: Vec<MessageId>) -> Result<b
     Ok(are_waiting)
 }
 
-async fn discard_messages<T: Transaction>(tx: &T, ids: Vec<MessageId>, actor: Actor) -> Result<bool, T::Error> {
+async fn discard_messages(tx: &impl Transaction, ids: Vec<MessageId>, actor: Actor) -> Result<bool> {
     if !are_waiting(tx, &ids).await? {
         return Ok(false);
     }
@@ -123,7 +123,7 @@ async fn discard_messages<T: Transaction>(tx: &T, ids: Vec<MessageId>, actor: Ac
     Ok(true)
 }
 
-async fn are_waiting<T: Transaction>(tx: &T, ids: &[MessageId]) -> Result<bool, T::Error> {
+async fn are_waiting(tx: &impl Transaction, ids: &[MessageId]) -> Result<bool> {
     for id in ids {
         if tx.all::<()>(FIND_WAITING, &[id]).await?.is_empty() {
             return Ok(false);

@@ -158,12 +158,7 @@ impl Store {
 }
 
 /// Cancels the open orders of an account whose row is locked. After its deletion, nobody else could release their animals.
-pub(super) async fn cancel_all<T: Transaction>(
-    tx: &T,
-    account: AccountId,
-    email: &Email,
-    actor: &Actor,
-) -> Result<(), T::Error> {
+pub(super) async fn cancel_all(tx: &impl Transaction, account: AccountId, email: &Email, actor: &Actor) -> Result<()> {
     let cancel = both(
         "UPDATE orders SET status = $1, updated_at = CASE WHEN updated_at < $2 THEN $2 ELSE updated_at END
         WHERE account_id = $3 AND status = $4 RETURNING id",

@@ -4,21 +4,20 @@ use std::sync::Arc;
 
 use tokio::sync::Mutex;
 use tokio::time::timeout;
-use tokio_postgres::{Client, Error, Row};
+use tokio_postgres::{Client, Row};
 
-use super::error::timed_out;
 use super::rows::{LONG, long_query};
 use super::write_queues::{WriteQueue, WriteQueues};
 use crate::domain::{Deployment, KeyHash, Message, NewOrder, NewPet, OrderTransition, PetQuery};
 use crate::store::{ReaderMeter, Result};
-use postgres_group_commit::{Cluster, Connection, ReadBatcher, Readers, SingleWrites, within};
+use postgres_group_commit::{Cluster, Connection, ReadBatcher, Readers, SingleWrites, timed_out, within};
 
 #[derive(Debug)]
 pub struct Postgres {
     pub(in crate::store) cluster: Cluster,
     pub(in crate::store) deployment: Deployment,
     pub(in crate::store) id: String,
-    /// Version of the server at start.
+    /// Version of the server at start, without the packager's suffix, such as "17.2".
     pub(in crate::store) version: String,
     pub(in crate::store) readers: Arc<Readers>,
     pub(in crate::store) reader_meter: Arc<ReaderMeter>,
@@ -46,10 +45,10 @@ pub struct PetId(pub i64);
 impl Postgres {
     /// Executes a transaction on its own connection. If it ends before its commit, the connection is dropped and the
     /// transaction with it. One runs at a time: if a standby is lost, each would keep a connection of the server busy.
-    pub async fn transact<T>(&self, steps: impl AsyncFnOnce(&Client) -> Result<T, Error>) -> Result<T> {
+    pub async fn transact<T>(&self, steps: impl AsyncFnOnce(&Client) -> Result<T>) -> Result<T> {
         let limit = self.cluster.timeout();
         let _one = timeout(limit, self.transactions.lock()).await.map_err(|_| timed_out(limit))?;
-        Ok(self.cluster.transaction(steps).await?)
+        self.cluster.transaction(steps).await
     }
 
     /// Runs a query that counts whole tables. One runs at a time, and it continues if its caller goes away, so that

@@ -1,7 +1,5 @@
 //! Conversion of the errors of PostgreSQL.
 
-use std::time::Duration;
-
 use crate::store::StoreError;
 use postgres_group_commit::Error;
 
@@ -18,9 +16,4 @@ impl From<tokio_postgres::Error> for StoreError {
     fn from(error: tokio_postgres::Error) -> Self {
         Error::from(error).into()
     }
-}
-
-/// The error for a server that did not answer within `limit`.
-pub fn timed_out(limit: Duration) -> StoreError {
-    StoreError::Unavailable(format!("PostgreSQL did not answer within {limit:?}"))
 }

@@ -10,8 +10,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Error};
 
 use crate::domain::Deployment;
-use crate::store::migrations::{self, Applied, HISTORY, Migration, MigrationStatus, POSTGRES as MIGRATIONS};
-use crate::store::transaction::Transaction as _;
+use crate::store::migrations::{self, Migration, POSTGRES as MIGRATIONS, history};
 use crate::store::{Result, StoreError};
 
 /// Advisory lock held while a database is migrated: the bytes of "petstore".
@@ -38,11 +37,13 @@ pub struct Schema {
 impl Schema {
     /// Rejects a database of another build.
     pub async fn read(client: &Client) -> Result<Self> {
-        let mut history = history(client).await?;
-        migrations::refuse_other(MIGRATIONS, &history)?;
-        let Some(last) = history.pop() else { return Ok(Self { applied: 0, oldest: 0 }) };
+        let history = history(client).await?;
+        migrations::missing(MIGRATIONS, &history)?;
+        if history.is_empty() {
+            return Ok(Self { applied: 0, oldest: 0 });
+        }
         let oldest = client.query_one("SELECT value::int FROM meta WHERE key = 'oldest_schema'", &[]).await?;
-        Ok(Self { applied: last.version, oldest: oldest.try_get(0)? })
+        Ok(Self { applied: migrations::version(&history), oldest: oldest.try_get(0)? })
     }
 
     pub const fn is_new(&self) -> bool {
@@ -88,25 +89,12 @@ async fn take_lock(client: &Client) -> Result<()> {
 /// Applies those of `known` that the database lacks, each in a transaction with its record.
 async fn apply(client: &mut Client, known: &[Migration], new: Option<Deployment>) -> Result<()> {
     for migration in migrations::missing(known, &history(client).await?)? {
-        let step = async {
-            let transaction = client.transaction().await?;
-            migrations::apply(transaction.client(), migration, new).await?;
-            transaction.commit().await
-        };
-        step.await.map_err(|error| failed(migration, error))?;
+        let transaction = client.transaction().await?;
+        transaction.batch_execute(migration.sql).await.map_err(|error| failed(migration, error))?;
+        migrations::finish(transaction.client(), migration, new).await?;
+        transaction.commit().await?;
     }
     Ok(())
-}
-
-async fn history(client: &Client) -> Result<Vec<Applied>> {
-    if !client.query_one("SELECT to_regclass('schema_history') IS NOT NULL", &[]).await?.try_get(0)? {
-        return Ok(Vec::new());
-    }
-    Ok(client.all(HISTORY, &[]).await?)
-}
-
-pub async fn status(client: &Client) -> Result<Vec<MigrationStatus>> {
-    Ok(migrations::status(MIGRATIONS, &history(client).await?))
 }
 
 fn failed(migration: &Migration, error: Error) -> StoreError {

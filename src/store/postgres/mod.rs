@@ -23,11 +23,10 @@ use tokio::time::timeout;
 
 pub use crate::store::messages::postgres_lease::RelayLease;
 pub use database::Postgres;
-use error::timed_out;
 use migrations::Schema;
 pub use postgres_group_commit::DatabaseUrl;
 pub(super) use postgres_group_commit::within;
-use postgres_group_commit::{Cluster, Connection, Observer, ReadBatcher};
+use postgres_group_commit::{Cluster, Connection, Observer, ReadBatcher, timed_out};
 pub(super) use rows::LONG;
 pub use settings::Options;
 use write_queues::{WriteQueue, WriteQueues};
@@ -35,6 +34,7 @@ use write_queues::{WriteQueue, WriteQueues};
 use super::{Meters, MigrationStatus, ReaderMeter, Result, deployment};
 use crate::domain::{Deployment, Invalid};
 use crate::store;
+use crate::store::migrations::history;
 
 /// Timeout of the readiness check. Below a second, because probes often give up after that time.
 const CHECK_TIMEOUT: Duration = Duration::from_millis(800);
@@ -49,7 +49,7 @@ impl Postgres {
     pub async fn open(options: &Options) -> Result<Self> {
         let (cluster, mut connection) = Cluster::connect(&options.cluster).await?;
         let deployment = open::prepare(&mut connection.client, options).await?;
-        let id = connection.client.query_opt(deployment::FIND_ID, &[]).await?.map(|row| row.try_get(0)).transpose()?;
+        let id = deployment::id(&connection.client).await?;
         let version = open::setting(&connection.client, "server_version").await?;
         let reader_meter = Arc::<ReaderMeter>::default();
         let observer = || Arc::clone(&reader_meter) as Arc<dyn Observer>;
@@ -80,8 +80,8 @@ impl Postgres {
         Ok(Self {
             cluster,
             deployment,
-            id: deployment::id(id),
-            version,
+            id,
+            version: version.split(' ').next().unwrap_or_default().to_owned(),
             lists: ReadBatcher::new(&readers),
             finds: ReadBatcher::new(&readers),
             keys: ReadBatcher::new(&key_readers),
@@ -104,7 +104,7 @@ impl Postgres {
         if Schema::read(&connection.client).await?.is_new() {
             return Err(open::no_tables());
         }
-        migrations::status(&connection.client).await
+        Ok(store::migrations::status(store::migrations::POSTGRES, &history(&connection.client).await?))
     }
 
     /// Returns the deployment of a database without changing it. `None` if it has no tables yet.
@@ -112,7 +112,7 @@ impl Postgres {
         let connection = connect(url, false).await?;
         match Schema::read(&connection.client).await?.is_new() {
             true => Ok(None),
-            false => open::stored_deployment(&connection.client, None).await.map(Some),
+            false => deployment::stored(&connection.client, None).await.map(Some),
         }
     }
 
@@ -127,7 +127,7 @@ impl Postgres {
         if schema.is_current()? {
             open::check_rights(&connection.client).await?;
         }
-        open::stored_deployment(&connection.client, None).await.map(Some)
+        deployment::stored(&connection.client, None).await.map(Some)
     }
 
     /// The server's version without the packager's suffix, such as "17.2".
@@ -147,7 +147,7 @@ impl Postgres {
             self.readers.query(store::keys::VERSION.postgres, &[]).await?;
             Ok(())
         };
-        timeout(CHECK_TIMEOUT, check).await.unwrap_or_else(|_| Err(timed_out(CHECK_TIMEOUT)))
+        timeout(CHECK_TIMEOUT, check).await.unwrap_or_else(|_| Err(timed_out(CHECK_TIMEOUT).into()))
     }
 
     pub fn meters(&self) -> Meters<'_> {

@@ -15,9 +15,8 @@ pub async fn prepare(client: &mut Client, options: &Options) -> Result<Deploymen
     }
     // `reset_val` is the value without this connection's own `SET`.
     let chosen = "SELECT reset_val FROM pg_settings WHERE name = 'synchronous_commit'";
-    let chosen = client.query_one(chosen, &[]).await?;
-    let chosen: &str = chosen.try_get(0)?;
-    if matches!(chosen, "off" | "local") {
+    let chosen: String = client.query_one(chosen, &[]).await?.try_get(0)?;
+    if matches!(&*chosen, "off" | "local") {
         tracing::warn!("PostgreSQL is set to synchronous_commit = {chosen}, petstore commits with on");
     }
     let schema = Schema::read(client).await?;
@@ -30,7 +29,7 @@ pub async fn prepare(client: &mut Client, options: &Options) -> Result<Deploymen
     if !options.cluster.one_connection {
         check_rights(client).await?;
     }
-    stored_deployment(client, options.deployment).await
+    deployment::stored(client, options.deployment).await
 }
 
 pub async fn check_encoding(client: &Client) -> Result<()> {
@@ -65,12 +64,6 @@ pub async fn check_rights(client: &Client) -> Result<()> {
             "the role may not read and write {tables}: grant it SELECT, INSERT, UPDATE and DELETE on all tables"
         )))
     })
-}
-
-/// Returns the deployment that the database was created for. Fails if it is not `expected`.
-pub async fn stored_deployment(client: &Client, expected: Option<Deployment>) -> Result<Deployment> {
-    let stored = client.query_opt(deployment::FIND, &[]).await?;
-    deployment::check(stored.as_ref().map(|row| row.try_get(0)).transpose()?, expected)
 }
 
 pub async fn setting(client: &Client, name: &str) -> Result<String> {

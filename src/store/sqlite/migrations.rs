@@ -5,7 +5,7 @@ use rusqlite::Connection;
 use super::rows;
 use crate::domain::Deployment;
 use crate::store::messages;
-use crate::store::migrations::{self, Applied, HISTORY, Migration, MigrationStatus, SQLITE as MIGRATIONS};
+use crate::store::migrations::{self, Applied, Migration, MigrationStatus, SQLITE as MIGRATIONS};
 use crate::store::transaction::at_once;
 use crate::store::{Result, StoreError};
 
@@ -20,27 +20,17 @@ pub fn run(conn: &mut Connection, new: Option<Deployment>) -> Result<()> {
 fn apply(conn: &mut Connection, known: &[Migration], new: Option<Deployment>) -> Result<()> {
     for migration in migrations::missing(known, &history(conn)?)? {
         let transaction = conn.transaction()?;
-        at_once(migrations::apply(&*transaction, migration, new))
-            .map_err(|error| StoreError::Failed(format!("migration {migration}: {error}")))?;
+        transaction
+            .execute_batch(migration.sql)
+            .map_err(|error| StoreError::Failed(format!("migration {migration}: {}", StoreError::from(error))))?;
+        at_once(migrations::finish(&*transaction, migration, new))?;
         transaction.commit()?;
     }
     Ok(())
 }
 
 fn history(conn: &Connection) -> Result<Vec<Applied>> {
-    if !has_history(conn)? {
-        return Ok(Vec::new());
-    }
-    rows::all(conn, HISTORY.sqlite, [], rows::read)
-}
-
-/// Rejects a database that lacks a migration, or has one that this program does not know.
-pub fn require_current(conn: &Connection) -> Result<()> {
-    refuse_other(conn)?;
-    if status(conn)?.iter().all(|migration| migration.applied) {
-        return Ok(());
-    }
-    Err(StoreError::Unavailable("its schema is older than this program, and the disk takes no migration".into()))
+    at_once(migrations::history(conn))
 }
 
 pub fn status(conn: &Connection) -> Result<Vec<MigrationStatus>> {
@@ -50,11 +40,11 @@ pub fn status(conn: &Connection) -> Result<Vec<MigrationStatus>> {
 /// Rejects a database that is newer than this program, or that another build migrated with other SQL of the same name.
 /// Compares the objects, because early builds recorded no checksums. Accepts additional objects.
 pub fn refuse_other(conn: &Connection) -> Result<()> {
-    let (version, found, expected) = objects_of(conn)?;
+    let (history, found, expected) = objects_of(conn)?;
     let differs = |object: &&Object| object.0 != RELAY_INDEX && !found.contains(object);
     let Some((name, _)) = expected.iter().find(differs) else { return Ok(()) };
-    let record = conn.query_row("SELECT value FROM meta WHERE key = 'V1'", [], |row| row.get::<_, String>(0)).ok();
-    Err(migrations::other_build(record.as_deref(), &format!("its {name} is not as in schema version {version}")))
+    let difference = format!("its {name} is not as in schema version {}", history.len());
+    Err(migrations::other_build(history[0].record.as_deref(), &difference))
 }
 
 /// A name and the SQL that creates it.
@@ -71,14 +61,13 @@ fn objects(conn: &Connection) -> Result<Vec<Object>> {
     rows::all(conn, OBJECTS, [], |row| Ok((row.get(0)?, row.get(1)?)))
 }
 
-/// Returns the version of a database, its objects, and those of a new database of this version. Fails if it is newer than
+/// Returns the history of a database, its objects, and those of a new database of this version. Fails if it is newer than
 /// this program, or its history diverges.
-fn objects_of(conn: &Connection) -> Result<(usize, Vec<Object>, Vec<Object>)> {
-    let (applied, newest) = (applied_version(conn)?, migrations::newest(MIGRATIONS));
-    if applied > newest {
-        return Err(migrations::too_new(applied, newest));
+fn objects_of(conn: &Connection) -> Result<(Vec<Applied>, Vec<Object>, Vec<Object>)> {
+    let (applied, newest) = (history(conn)?, migrations::newest(MIGRATIONS));
+    if migrations::version(&applied) > newest {
+        return Err(migrations::too_new(migrations::version(&applied), newest));
     }
-    let applied = history(conn)?;
     migrations::missing(MIGRATIONS, &applied)?;
     let mut fresh = Connection::open_in_memory()?;
     apply(&mut fresh, &MIGRATIONS[..applied.len()], None)?;
@@ -90,21 +79,21 @@ fn objects_of(conn: &Connection) -> Result<(usize, Vec<Object>, Vec<Object>)> {
             messages::sqlite_lease::INDEX
         })?;
     }
-    Ok((applied.len(), found, objects(&fresh)?))
+    Ok((applied, found, objects(&fresh)?))
 }
 
 /// Rejects a database that opening would reject, or whose schema differs from the one that its migrations create. Reads no
 /// other table than the history, because a foreign view may never end.
 pub fn verify(conn: &Connection) -> Result<()> {
-    let (version, found, expected) = objects_of(conn)?;
-    if version == 0 {
+    let (history, found, expected) = objects_of(conn)?;
+    if history.is_empty() {
         return Err(foreign());
     }
     let differing = found.iter().find(|object| !expected.contains(object));
     match differing.or_else(|| expected.iter().find(|object| !found.contains(object))) {
         None => Ok(()),
         Some((name, _)) => {
-            Err(StoreError::Failed(format!("its {name} is not as in schema version {version} of petstore")))
+            Err(StoreError::Failed(format!("its {name} is not as in schema version {} of petstore", history.len())))
         }
     }
 }
@@ -112,26 +101,16 @@ pub fn verify(conn: &Connection) -> Result<()> {
 /// Rejects a database that another program made.
 pub fn refuse_foreign(conn: &Connection) -> Result<()> {
     let is_empty = conn.query_row("SELECT count(*) = 0 FROM sqlite_schema", [], |row| row.get(0))?;
-    if is_empty || has_history(conn)? { Ok(()) } else { Err(foreign()) }
+    if is_empty || at_once(migrations::has_history(conn))? { Ok(()) } else { Err(foreign()) }
 }
 
 fn foreign() -> StoreError {
     StoreError::Failed("this is not a petstore database".into())
 }
 
-fn has_history(conn: &Connection) -> Result<bool> {
-    let found = "SELECT count(*) > 0 FROM sqlite_schema WHERE type = 'table' AND name = 'schema_history'";
-    Ok(conn.query_row(found, [], |row| row.get(0))?)
-}
-
 /// Returns whether the database has no tables yet.
 pub fn is_new(conn: &Connection) -> Result<bool> {
-    Ok(applied_version(conn)? == 0)
-}
-
-/// The greatest version applied, 0 for a new database.
-fn applied_version(conn: &Connection) -> Result<i32> {
-    Ok(history(conn)?.last().map_or(0, |applied| applied.version))
+    Ok(history(conn)?.is_empty())
 }
 
 #[cfg(test)]
@@ -174,7 +153,7 @@ mod tests {
 
         assert!(failed.to_string().contains("__later: no such table: missing"), "{failed}");
         verify(&conn).unwrap();
-        assert_eq!(applied_version(&conn).unwrap(), migrations::newest(MIGRATIONS));
+        assert_eq!(migrations::version(&history(&conn).unwrap()), migrations::newest(MIGRATIONS));
     }
 
     #[test]

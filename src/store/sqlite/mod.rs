@@ -22,6 +22,7 @@ use sqlite_group_commit::{Database, Folder};
 use super::{BackupStatus, Disk, Meters, MigrationStatus, Result, deployment};
 use crate::domain::Deployment;
 pub use crate::store::messages::sqlite_lease::RelayLease;
+use crate::store::transaction::at_once;
 use options::Observer;
 pub use options::{DatabaseOptions, Options};
 use schema::PetstoreSchema;
@@ -99,7 +100,7 @@ impl Sqlite {
         migrations::refuse_other(&conn)?;
         match migrations::is_new(&conn)? {
             true => Ok(None),
-            false => stored_deployment(&conn, None).map(Some),
+            false => at_once(deployment::stored(&conn, None)).map(Some),
         }
     }
 
@@ -148,12 +149,6 @@ impl Sqlite {
         let reads = self.db.reads() as i64;
         Meters { writers: writers.into_iter().collect(), readers, reads, connections: Vec::new(), standbys: [0; 2] }
     }
-}
-
-/// Returns the deployment that a database was created for. Fails if it is not `expected`.
-fn stored_deployment(conn: &Connection, expected: Option<Deployment>) -> Result<Deployment> {
-    let stored: Option<String> = rows::first(conn, deployment::FIND, [], |row| row.get(0))?;
-    deployment::check(stored.as_deref(), expected)
 }
 
 /// Returns the steps by which SQLite answers a query of a new database that has the relay's index.

@@ -3,10 +3,11 @@
 use std::cell::RefCell;
 
 use rusqlite::Connection;
-use sqlite_group_commit::{Result, Schema};
+use sqlite_group_commit::{Error, Result, Schema};
 
-use super::{migrations, rows, stored_deployment};
+use super::{migrations, rows};
 use crate::domain::Deployment;
+use crate::store::transaction::at_once;
 use crate::store::{self, StoreError, deployment, keys};
 
 /// petstore's schema, for one deployment or any.
@@ -31,9 +32,8 @@ impl PetstoreSchema {
     }
 
     fn find(&self, conn: &Connection) -> store::Result<()> {
-        let deployment = stored_deployment(conn, self.expected)?;
-        let id = deployment::id(rows::first(conn, deployment::FIND_ID, [], |row| row.get(0))?);
-        self.found.replace(Some((deployment, id)));
+        let deployment = at_once(deployment::stored(conn, self.expected))?;
+        self.found.replace(Some((deployment, at_once(deployment::id(conn))?)));
         Ok(())
     }
 }
@@ -57,7 +57,11 @@ impl Schema for PetstoreSchema {
     }
 
     fn require_current(&self, conn: &Connection) -> Result<()> {
-        migrations::require_current(conn)?;
+        migrations::refuse_other(conn)?;
+        if !self.is_current(conn)? {
+            let why = "its schema is older than this program, and the disk takes no migration";
+            return Err(Error::Unavailable(why.into()));
+        }
         Ok(self.find(conn)?)
     }
 
@@ -70,7 +74,7 @@ impl Schema for PetstoreSchema {
     fn may_replace(&self, old: &Connection) -> Result<()> {
         let found = self.found.borrow();
         let new = found.as_ref().map(|(deployment, _)| *deployment);
-        match (self.expected, new, stored_deployment(old, None)) {
+        match (self.expected, new, at_once(deployment::stored(old, None))) {
             (None, Some(new), Ok(old)) if old != new => Err(StoreError::Failed(format!(
                 "the backup is of a {new} database and would replace a {old} one; nothing was replaced. If that is what \
                  you want, add --deployment {new}"
