@@ -6,7 +6,7 @@ use std::sync::Once;
 use axum::http::header::FORWARDED;
 use axum::http::{HeaderMap, HeaderValue};
 
-use crate::domain::{Actor, Email, Invalid, Timestamp};
+use crate::domain::{Actor, Invalid, Timestamp};
 use crate::redaction::without_keys;
 
 const X_FORWARDED_FOR: &str = "x-forwarded-for";
@@ -19,11 +19,11 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Returns the actor of a change that an account requests. A key in the request's id, which the client chose, is hidden.
-    pub fn actor(&self, account: Email, client_address: IpAddr, at: Timestamp) -> Actor {
+    /// Returns the actor of a change that the account with an address requests. A key in the request's id, which the client chose, is hidden.
+    pub fn actor(&self, email: String, client_address: IpAddr, at: Timestamp) -> Actor {
         let request_id = String::from_utf8_lossy(&without_keys(self.request_id.as_bytes())).into_owned();
         Actor {
-            account: Some(account),
+            name: email.into(),
             client_address: Some(client_address),
             request_id: Some(request_id),
             ..Actor::command_line(at)

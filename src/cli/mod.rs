@@ -218,8 +218,8 @@ fn actor() -> Actor {
     };
     let sudo_user = std::env::var("SUDO_USER").ok().filter(is_name);
     let sudo = sudo_user.map_or_else(String::new, |user| format!(", sudo by {user}"));
-    let user = format!("command line (uid {}{sudo})", rustix::process::getuid().as_raw());
-    Actor { user: Some(user), ..Actor::command_line(Clock::System.now()) }
+    let name = format!("command line (uid {}{sudo})", rustix::process::getuid().as_raw());
+    Actor { name: name.into(), ..Actor::command_line(Clock::System.now()) }
 }
 
 /// Writes the output of a command to stdout.

@@ -1,11 +1,9 @@
 //! The audit: who changed accounts, roles, keys, the orders of others, and the store as a whole.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 
 use super::{Email, Timestamp, Transition, names};
-
-/// The name of the actor of a command, which has no account.
-const COMMAND_LINE: &str = "command line";
 
 names! {
     /// An audited change. The names are those in both databases, and never change.
@@ -48,10 +46,8 @@ impl Action {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Actor {
     pub at: Timestamp,
-    /// The address of the account. `None` for the command line.
-    pub account: Option<Email>,
-    /// The name of a command's user. `None` if it is not known.
-    pub user: Option<String>,
+    /// The address of the account, or a text that begins with `command line` and is no address.
+    pub name: Cow<'static, str>,
     /// `None` for the command line, as is the request's id.
     pub client_address: Option<IpAddr>,
     pub request_id: Option<String>,
@@ -59,13 +55,7 @@ pub struct Actor {
 
 impl Actor {
     pub const fn command_line(at: Timestamp) -> Self {
-        Self { at, account: None, user: None, client_address: None, request_id: None }
-    }
-
-    /// Returns the address of the account, or a text that begins with `command line` and is no address.
-    pub fn name(&self) -> &str {
-        let user = self.user.as_deref().unwrap_or(COMMAND_LINE);
-        self.account.as_ref().map_or(user, Email::as_str)
+        Self { at, name: Cow::Borrowed("command line"), client_address: None, request_id: None }
     }
 }
 

@@ -31,7 +31,7 @@ pub trait Transaction {
 
     /// Writes the row of a change, in the transaction of the change.
     async fn record(&self, actor: &Actor, action: Action, subject: &str) -> Result<()> {
-        let (action, name, address) = (action.as_str(), actor.name(), audit::client_address(actor));
+        let (action, name, address) = (action.as_str(), &*actor.name, audit::client_address(actor));
         let values: Parameters<'_> = &[&actor.at, &action, &name, &subject, &address, &actor.request_id];
         self.execute(INSERT, values).await.map(drop)
     }
@@ -39,7 +39,7 @@ pub trait Transaction {
     /// Writes a row for each of `ids`, a list in JSON, by a statement whose parameters are the columns of a row, with `email` in
     /// place of the subject, and then the list.
     async fn record_each(&self, sql: Sql, actor: &Actor, action: Action, email: &Email, ids: &str) -> Result<()> {
-        let (action, name, address) = (action.as_str(), actor.name(), audit::client_address(actor));
+        let (action, name, address) = (action.as_str(), &*actor.name, audit::client_address(actor));
         let values: Parameters<'_> = &[&actor.at, &action, &name, email, &address, &actor.request_id, &ids];
         self.execute(sql, values).await.map(drop)
     }

@@ -380,7 +380,7 @@ impl Service {
         let (rows, more) =
             self.store.list_audit(&AuditFilter { since: NOW, ..AuditFilter::default() }, page).await.unwrap();
         assert!(!more);
-        rows.into_iter().filter(|row| row.actor != OPERATOR.name()).collect()
+        rows.into_iter().filter(|row| row.actor != OPERATOR.name).collect()
     }
 
     /// Requests a stop. `stopped` waits until it is done.

@@ -83,7 +83,7 @@ impl CurrentUser {
 
     /// Returns the user of `account` as the actor of a change, for the audit.
     pub fn actor_of(&self, account: &Email) -> Actor {
-        self.client.actor(account.clone(), self.client.address, self.api().clock.now())
+        self.client.actor(account.as_str().to_owned(), self.client.address, self.api().clock.now())
     }
 
     /// Redirects to another page with GET.

@@ -91,7 +91,7 @@ impl Store {
     }
 
     /// Returns the address of an account. A deleted account has a placeholder.
-    pub async fn find_email(&self, account: AccountId) -> Result<Option<Email>> {
+    pub async fn find_email(&self, account: AccountId) -> Result<Option<String>> {
         Ok(self.first(FIND_EMAIL, &[&account]).await?.map(|(email,)| email))
     }
 

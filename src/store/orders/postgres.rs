@@ -157,7 +157,7 @@ async fn apply(
     let from: Vec<_> = from.iter().map(|status| status.code()).collect();
     let (status, pet, is_staff, is_cancel) =
         (to.code(), to.pet().code(), *role == Role::Staff, *transition == Transition::Cancel);
-    let (action, name, address) = (Action::step(*transition).as_str(), actor.name(), client_address(actor));
+    let (action, name, address) = (Action::step(*transition).as_str(), &*actor.name, client_address(actor));
     let parameters: [&(dyn ToSql + Sync); 12] = [
         order, &account.0, &from, &status, &pet, &actor.at, &action, &name, &address, &actor.request_id, &is_cancel,
         &is_staff,

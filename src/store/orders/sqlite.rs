@@ -1,7 +1,7 @@
 //! Orders in SQLite, and the status of the ordered animals, which changes with them.
 
 use crate::domain::order::{PlaceOrderError, TransitionError};
-use crate::domain::{Action, Email, NewOrder, Order, OrderStatus, OrderTransition, PetStatus, Role, Transition};
+use crate::domain::{Action, NewOrder, Order, OrderStatus, OrderTransition, PetStatus, Role, Transition};
 use crate::store::Result;
 use crate::store::accounts::FIND_EMAIL;
 use crate::store::orders::{FIND, LISTS_OF_ALL, Lists};
@@ -89,8 +89,8 @@ pub fn apply(conn: &WriteConnection<'_>, request: OrderTransition) -> Result<Res
         pets::sqlite::set_status(conn, moved.pet_id, moved.status.pet())?;
     }
     if account != order.account || transition == Transition::Cancel {
-        let customer: Email = conn.query_row(FIND_EMAIL.sqlite, [order.account.0], |row| row.get(0))?;
-        let subject = format!("order {id} of {}", customer.as_str());
+        let customer: String = conn.query_row(FIND_EMAIL.sqlite, [order.account.0], |row| row.get(0))?;
+        let subject = format!("order {id} of {customer}");
         at_once(conn.record(&actor, Action::step(transition), &subject))?;
     }
     Ok(Ok(moved))
