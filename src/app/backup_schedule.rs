@@ -13,7 +13,8 @@ use tokio::sync::oneshot;
 use crate::config::Keep;
 use crate::domain::Timestamp;
 use crate::runtime::clock::Clock;
-use crate::store::sqlite::backup::{Copied, Target};
+use crate::store::sqlite::backup::Target;
+use crate::store::sqlite::make_folder;
 use crate::store::{BackupStatus, Store, StoreError};
 
 /// Pause before a failed backup is retried, if the schedule is not sooner.
@@ -47,7 +48,7 @@ impl Backups {
                 status.every.get_or_init(|| schedule.every);
                 // The schedule continues from the last backup of an earlier process.
                 if let Some((at, newest)) = made(&schedule.folder).ok().and_then(|mut made| made.pop()) {
-                    status.succeeded(at, newest.metadata().map_or(0, |file| file.len()));
+                    *status.newest.lock() = Some((at, newest.metadata().map_or(0, |file| file.len())));
                 }
                 follow(&schedule, status, &clock, &stopped, &mut |file, going_on| {
                     database.back_up(Target { file, replace: false }, going_on)
@@ -68,19 +69,27 @@ impl Backups {
     }
 }
 
-/// Backs up to a file. Calls its argument to ask whether to continue.
-type BackUp<'a> = &'a mut dyn FnMut(&Path, &mut dyn FnMut(u64, u64) -> bool) -> Result<Copied, StoreError>;
+/// Backs up to a file, and returns the number of bytes. Calls its argument to ask whether to continue.
+type BackUp<'a> = &'a mut dyn FnMut(&Path, &mut dyn FnMut(u64, u64) -> bool) -> Result<u64, StoreError>;
 
 fn follow(schedule: &Schedule, status: &BackupStatus, clock: &Clock, stopped: &Receiver<()>, back_up: BackUp<'_>) {
-    // Bounded by the schedule, because the clock may have been set back.
-    let wait_after = |last: Timestamp| until(last.plus(schedule.every), clock.now()).min(schedule.every);
-    let mut wait = status.last_success().map_or(Duration::ZERO, wait_after);
+    let wait_after = |last: Timestamp| {
+        let next = last.plus(schedule.every).as_milliseconds();
+        let wait = u64::try_from(next.saturating_sub(clock.now().as_milliseconds())).unwrap_or(0);
+        // Bounded by the schedule, because the clock may have been set back.
+        Duration::from_millis(wait).min(schedule.every)
+    };
+    let mut wait = status.newest.lock().map_or(Duration::ZERO, |(at, _)| wait_after(at));
     while stopped.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
         let now = clock.now();
-        wait = match make(schedule, now, stopped, back_up) {
-            Ok((file, made)) => {
-                status.succeeded(now, made.bytes);
-                tracing::info!(file = %file.display(), bytes = made.bytes, "backed up");
+        let file = schedule.folder.join(name(now));
+        let made = make_folder(&schedule.folder)
+            .map_err(|error| StoreError::Unavailable(format!("{}: {error}", schedule.folder.display())))
+            .and_then(|()| back_up(&file, &mut |_, _| !is_stopped(stopped)));
+        wait = match made {
+            Ok(bytes) => {
+                *status.newest.lock() = Some((now, bytes));
+                tracing::info!(file = %file.display(), bytes, "backed up");
                 if let Err(error) = remove_oldest(schedule, &file, now) {
                     tracing::error!(%error, folder = %schedule.folder.display(), "cannot remove an old backup");
                 }
@@ -96,26 +105,8 @@ fn follow(schedule: &Schedule, status: &BackupStatus, clock: &Clock, stopped: &R
     }
 }
 
-fn make(
-    schedule: &Schedule,
-    now: Timestamp,
-    stopped: &Receiver<()>,
-    back_up: BackUp<'_>,
-) -> Result<(PathBuf, Copied), StoreError> {
-    crate::store::sqlite::make_folder(&schedule.folder)
-        .map_err(|error| StoreError::Unavailable(format!("{}: {error}", schedule.folder.display())))?;
-    let file = schedule.folder.join(name(now));
-    let copied = back_up(&file, &mut |_, _| !is_stopped(stopped))?;
-    Ok((file, copied))
-}
-
 fn is_stopped(stopped: &Receiver<()>) -> bool {
     stopped.try_recv() == Err(TryRecvError::Disconnected)
-}
-
-fn until(then: Timestamp, now: Timestamp) -> Duration {
-    let milliseconds = then.as_milliseconds().saturating_sub(now.as_milliseconds());
-    Duration::from_millis(u64::try_from(milliseconds).unwrap_or(0))
 }
 
 /// Removes the oldest backups beyond those to keep. Never removes the one just made.
@@ -165,14 +156,13 @@ fn name(at: Timestamp) -> String {
 
 fn time_of(name_of_file: &str) -> Option<Timestamp> {
     let time = name_of_file.strip_prefix("petstore-")?.strip_suffix(".db")?;
-    let at = Timestamp::from_milliseconds(time.parse::<jiff::Timestamp>().ok()?.as_millisecond());
+    let at = Timestamp::parse(time)?;
     (name(at) == name_of_file).then_some(at)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::Deployment;
 
     #[test]
     fn only_our_names_have_a_time() {
@@ -212,9 +202,9 @@ mod tests {
             }
             fs::write(file, "good").unwrap();
             names.push(file.to_owned());
-            Ok(Copied { deployment: Deployment::Staging, bytes: 4 })
+            Ok(4)
         });
-        assert_eq!((attempts, status.failures.get(), status.last_bytes()), (9, 4, 4));
+        assert_eq!((attempts, status.failures.get(), status.newest.lock().map(|(_, bytes)| bytes)), (9, 4, Some(4)));
         let mut made_last = names.split_off(names.len() - 2);
         made_last.sort();
         assert_eq!(files(folder.path()), made_last);

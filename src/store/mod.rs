@@ -58,6 +58,7 @@ pub use backup_status::BackupStatus;
 pub use error::StoreError;
 pub use export::{ExportError, Exported};
 pub use idempotency::{Outcome, StoredResponse, WriteKey};
+pub use messages::RelayLease;
 pub use meters::{Disk, Meters, ReaderMeter, WriterMeter};
 pub use migrations::MigrationStatus;
 pub use orders::OrderNames;
@@ -81,13 +82,6 @@ fn page_of<Row>(mut rows: Vec<Row>, limit: PageLimit) -> (Vec<Row>, bool) {
     let more = rows.len() > limit;
     rows.truncate(limit);
     (rows, more)
-}
-
-/// Lease that makes this process the relay. Released on drop.
-#[derive(Debug, Default)]
-pub struct RelayLease {
-    sqlite: sqlite::RelayLease,
-    postgres: postgres::RelayLease,
 }
 
 #[derive(Debug)]

@@ -119,7 +119,7 @@ async fn backup_age_is_reported_with_a_schedule() {
     assert_eq!(scraped.metric("petstore_backup_interval_seconds"), 3_600.0);
     assert_eq!(scraped.metric("petstore_backup_last_success_timestamp_seconds"), 0.0, "no backup yet");
 
-    status.succeeded(NOW, 4_096);
+    *status.newest.lock() = Some((NOW, 4_096));
     status.failures.increment();
     let scraped = service.metrics().await;
     assert_eq!(scraped.metric("petstore_backup_last_success_timestamp_seconds"), 1_795_167_000.0);

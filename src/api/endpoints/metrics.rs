@@ -107,9 +107,9 @@ fn store(meters: &Meters<'_>, out: &mut Exposition) {
 fn backups(status: Option<&BackupStatus>, out: &mut Exposition) {
     let Some((status, every)) = status.and_then(|status| Some((status, status.every.get()?))) else { return };
     out.value("petstore_backup_interval_seconds", every.as_secs_f64());
-    let last = status.last_success().map_or(0, |at| at.as_milliseconds() / 1_000);
-    out.value("petstore_backup_last_success_timestamp_seconds", last);
-    out.value("petstore_backup_last_size_bytes", status.last_bytes());
+    let (at, bytes) = status.newest.lock().unwrap_or_default();
+    out.value("petstore_backup_last_success_timestamp_seconds", at.as_milliseconds() / 1_000);
+    out.value("petstore_backup_last_size_bytes", bytes);
     out.value("petstore_backup_failures_total", status.failures.get());
 }
 

@@ -64,7 +64,7 @@ impl Backup {
         let target = Target { file: copy.as_ref().unwrap_or(&self.file), replace: self.force };
         let (made, stopped) =
             with_bar("backing up", |progress| backup::back_up(data_dir, *deployment, target, progress));
-        let made = made.map_err(|error| match stopped {
+        let bytes = made.map_err(|error| match stopped {
             true => format!("interrupted: nothing was written to {}", self.file.display()),
             false => not_opened(common, error),
         })?;
@@ -78,7 +78,7 @@ impl Backup {
             }
             out.flush()?;
         }
-        tell(Level::INFO, &format!("backed up {} to {}", HumanBytes(made.bytes), self.file.display()));
+        tell(Level::INFO, &format!("backed up {} to {}", HumanBytes(bytes), self.file.display()));
         Ok(())
     }
 }
@@ -95,8 +95,8 @@ impl Restore {
             true => format!("interrupted: nothing was restored to {}", data_dir.display()),
             false => error.to_string(),
         })?;
-        let (size, deployment, dir) = (HumanBytes(restored.bytes), restored.deployment, data_dir.display());
-        tell(Level::INFO, &format!("restored {size}, a {deployment} database, to {dir}"));
+        let ((deployment, bytes), dir) = (restored, data_dir.display());
+        tell(Level::INFO, &format!("restored {}, a {deployment} database, to {dir}", HumanBytes(bytes)));
         Ok(())
     }
 }

@@ -6,16 +6,29 @@ mod query;
 mod sqlite;
 pub(super) mod sqlite_lease;
 
+use std::fs::File;
+
+use postgres_group_commit::Connection;
+
 use super::export::{self, Exported, MessageSink};
 use super::row::{FromRow, Row};
 use super::sqlite::{Atomicity, Effect, WriteConnection, rows};
 use super::statement::{Sql, both};
 use super::transaction::Transaction;
-use super::{Outcome, RelayLease, Result, Store, WriteKey};
+use super::{Outcome, Result, Store, WriteKey};
 use crate::domain::{
     AccountId, Action, Actor, Direction, Email, Message, MessageId, MessageQuery, MessageRecord, PageLimit, Timestamp,
     TrackedMessage,
 };
+
+/// Lease that makes this process the relay. Released on drop.
+#[derive(Debug, Default)]
+pub struct RelayLease {
+    /// Its file, in SQLite.
+    lock: Option<File>,
+    /// The session that holds it or tries to, in PostgreSQL. The server releases the lease when its connection ends.
+    session: Option<Connection>,
+}
 
 /// Size of texts after which a page of messages ends, so that a slow client keeps little in memory: a hundred of the longest
 /// messages take 4 MB.
@@ -242,8 +255,8 @@ impl Store {
     /// The holder confirms its lease every few seconds. The first call on a database creates an index of the messages.
     pub async fn hold_relay_lease(&self, lease: &mut RelayLease) -> Result<bool> {
         match self {
-            Self::Sqlite(db) => db.hold_relay_lease(&mut lease.sqlite).await,
-            Self::Postgres(db) => db.hold_relay_lease(&mut lease.postgres).await,
+            Self::Sqlite(db) => db.hold_relay_lease(&mut lease.lock).await,
+            Self::Postgres(db) => db.hold_relay_lease(&mut lease.session).await,
         }
     }
 }

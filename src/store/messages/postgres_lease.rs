@@ -11,15 +11,11 @@ const LOCK: i64 = i64::from_be_bytes(*b"messages");
 /// the lock.
 const SETTINGS: &str = "SET idle_session_timeout = '30s'";
 
-/// The session that holds the relay lease, or tries to. The server releases the lease when its connection ends.
-#[derive(Debug, Default)]
-pub struct RelayLease(Option<Connection>);
-
 impl Postgres {
-    pub async fn hold_relay_lease(&self, lease: &mut RelayLease) -> Result<bool> {
-        let held = self.acquire(lease).await;
+    pub async fn hold_relay_lease(&self, session: &mut Option<Connection>) -> Result<bool> {
+        let held = self.acquire(session).await;
         if held.is_err()
-            && let Some(lost) = lease.0.take()
+            && let Some(lost) = session.take()
         {
             lost.discard();
         }
@@ -27,8 +23,8 @@ impl Postgres {
     }
 
     /// Takes the lock. A session that has the lock already takes it once more, which confirms that it is still alive.
-    async fn acquire(&self, lease: &mut RelayLease) -> Result<bool> {
-        let connection = match &mut lease.0 {
+    async fn acquire(&self, session: &mut Option<Connection>) -> Result<bool> {
+        let connection = match session {
             Some(connection) => connection,
             none => {
                 let connection = self.connect().await?;

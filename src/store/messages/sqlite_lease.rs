@@ -18,13 +18,9 @@ pub const INDEX: &str = "CREATE INDEX IF NOT EXISTS messages_by_sending ON messa
 /// The index of schema versions 1 and 2.
 pub const FIRST_INDEX: &str = "CREATE INDEX messages_by_sending ON messages (sent_at, id)";
 
-/// Lock of the process that relays messages.
-#[derive(Debug, Default)]
-pub struct RelayLease(Option<File>);
-
 impl Sqlite {
-    pub async fn hold_relay_lease(&self, lease: &mut RelayLease) -> Result<bool> {
-        if lease.0.is_some() {
+    pub async fn hold_relay_lease(&self, lock: &mut Option<File>) -> Result<bool> {
+        if lock.is_some() {
             return Ok(true);
         }
         let path = self.data_dir().join(LOCK);
@@ -36,7 +32,7 @@ impl Sqlite {
             Ok(()) => {}
         }
         self.submit_long(Atomicity::Statement, |conn| Ok(conn.execute_batch(INDEX)?)).await?;
-        lease.0 = Some(file);
+        *lock = Some(file);
         Ok(true)
     }
 }

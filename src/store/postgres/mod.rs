@@ -21,7 +21,6 @@ use futures_util::TryFutureExt;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-pub use crate::store::messages::postgres_lease::RelayLease;
 pub use database::Postgres;
 use migrations::Schema;
 pub use postgres_group_commit::DatabaseUrl;

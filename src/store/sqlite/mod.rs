@@ -21,7 +21,6 @@ use sqlite_group_commit::{Database, Folder};
 
 use super::{BackupStatus, Disk, Meters, MigrationStatus, Result, deployment};
 use crate::domain::Deployment;
-pub use crate::store::messages::sqlite_lease::RelayLease;
 use crate::store::transaction::at_once;
 use options::Observer;
 pub use options::{DatabaseOptions, Options};
