@@ -1,7 +1,6 @@
 //! Jobs that run beside the requests.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bounded_http::Tls;
 use futures_util::future::OptionFuture;
@@ -12,13 +11,12 @@ use super::backup_schedule::{Backups, Schedule};
 use crate::api::Api;
 use crate::config::ServiceSettings;
 use crate::relay::{self, Endpoint, Relay};
-use crate::runtime::clock::Clock;
-use crate::store::{Result, Store};
+use crate::store::{Store, delete_expired};
 use crate::telemetry::traces;
 
 /// Starts the jobs that a serving process needs. They run until they are aborted.
 pub fn start(app: &App, tls: Option<Tls>) -> JoinHandle<()> {
-    let (api, console) = (app.api.clone(), app.console.clone());
+    let App { api, console, audit_retention } = app.clone();
     let certificate = OptionFuture::from(tls.map(Tls::follow));
     app.api.workers.spawn(async move {
         tokio::join!(
@@ -31,15 +29,12 @@ pub fn start(app: &App, tls: Option<Tls>) -> JoinHandle<()> {
             console.wrong_passwords.follow(),
             api.clock.follow(),
             delete_expired("responses", |limit| api.store.delete_expired_responses(api.clock.earlier(), limit)),
+            delete_expired("rows of the audit", |limit| {
+                api.store.delete_old_audit(api.clock.earlier().minus(audit_retention), limit)
+            }),
             certificate
         );
     })
-}
-
-/// Deletes rows of the audit after `retention`. Runs until it is aborted.
-pub async fn delete_old_audit(api: Arc<Api>, retention: Duration) {
-    let delete = |limit| api.store.delete_old_audit(api.clock.earlier().minus(retention), limit);
-    delete_expired("rows of the audit", delete).await;
 }
 
 /// Starts the export of traces if the environment names an OpenTelemetry collector.
@@ -56,7 +51,7 @@ pub fn start_backups(settings: &ServiceSettings, store: &Arc<Store>) -> std::io:
     let (Some(every), Store::Sqlite(database)) = (settings.backup_every, &**store) else { return Ok(None) };
     let folder = settings.backup_dir.clone().unwrap_or_else(|| database.data_dir().join("backups"));
     let schedule = Schedule { every, keep: settings.backup_keep, folder };
-    Backups::start(schedule, Arc::clone(store), Clock::System).map(Some)
+    Backups::start(schedule, Arc::clone(store)).map(Some)
 }
 
 /// Starts the relay if a web server is configured.
@@ -65,103 +60,4 @@ pub fn start_relay(to: Option<Endpoint>, settings: &ServiceSettings, api: &Api) 
     let status = Arc::<relay::Status>::default();
     let _ = api.relay.set(Arc::clone(&status));
     Relay::start(endpoint, settings.relay_retention, Arc::clone(&api.store), status).map(Some)
-}
-
-/// Number of rows deleted per transaction, the pause between two transactions, and the pause once no expired row is left.
-const STEP: u32 = 256;
-const PAUSE: Duration = Duration::from_millis(20);
-const REST: Duration = Duration::from_secs(30);
-
-/// Deletes rows in transactions short enough not to delay other writes. `delete` deletes at most the given number of them
-/// and returns the number deleted. The log calls them `rows`. Never returns.
-async fn delete_expired<D: Future<Output = Result<u64>>>(rows: &str, delete: impl Fn(u32) -> D) {
-    loop {
-        let full = match delete(STEP).await {
-            Ok(deleted) => deleted == u64::from(STEP),
-            Err(error) => {
-                // An aborted job ends here: it fails only because the store is closed.
-                tokio::task::yield_now().await;
-                tracing::warn!(%error, rows, "cannot delete expired rows, retrying");
-                false
-            }
-        };
-        tokio::time::sleep(if full { PAUSE } else { REST }).await;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::cell::Cell;
-
-    use futures_util::future::join_all;
-    use tokio::sync::Notify;
-    use tokio::time::timeout;
-
-    use super::*;
-    use crate::domain::{
-        Actor, Email, IdempotencyKey, KeyedRequest, Message, MessageIds, MessageText, NewAccount, Timestamp,
-    };
-    use crate::runtime::clock::Clock;
-    use crate::store::sqlite::{Options, Sqlite};
-    use crate::store::{Store, StoredResponse, WriteKey};
-
-    #[tokio::test(start_paused = true)]
-    async fn full_steps_follow_each_other_without_a_rest() {
-        let calls = Cell::new(0);
-        let deletion = delete_expired("rows", async |limit| {
-            calls.set(calls.get() + 1);
-            Ok(if calls.get() < 3 { u64::from(limit) } else { 0 })
-        });
-        timeout(REST, deletion).await.unwrap_err();
-        assert_eq!(calls.get(), 3);
-    }
-
-    #[tokio::test]
-    async fn expired_responses_are_deleted_in_steps() {
-        let folder = tempfile::tempdir().unwrap();
-        let store = Store::Sqlite(Sqlite::open(&Options::new(folder.path())).unwrap());
-        let (then, now) = (Timestamp::from_milliseconds(0), Timestamp::from_milliseconds(86_400_000));
-        let account = store
-            .create_account(
-                NewAccount::customer(Email::parse("ada@example.com").unwrap(), None, then),
-                Actor::command_line(then),
-            )
-            .await
-            .unwrap()
-            .unwrap();
-        let keys: Vec<_> = (0..2 * STEP + 1).map(|n| (n.to_string(), then)).chain([("new".into(), now)]).collect();
-        join_all(keys.iter().map(|(key, at)| {
-            let key = IdempotencyKey::parse(key.as_bytes()).unwrap();
-            let request = KeyedRequest::new(account, "sendMessage", &key, "/v1/messages", "{}", *at);
-            let message =
-                Message::new(&MessageIds::default(), account, MessageText::parse("Hello".into()).unwrap(), *at);
-            let key = WriteKey::new(request, |_: &Message| StoredResponse::json(202, b"{}".to_vec()));
-            store.create_message(message, Some(key))
-        }))
-        .await;
-        let stored = || {
-            let Store::Sqlite(db) = &store else { unreachable!() };
-            let count = "SELECT count(*) FROM idempotency_records";
-            db.read(|conn| Ok(conn.query_row(count, [], |row| row.get::<_, u32>(0))?)).unwrap()
-        };
-        assert_eq!(stored(), 2 * STEP + 2);
-
-        let clock = Clock::fixed(now);
-        // The system clock does not count, even two days ahead.
-        clock.jump_to(now.plus(Duration::from_hours(48)));
-        let done = Notify::new();
-        let deletion = delete_expired("responses", async |limit| {
-            let deleted = store.delete_expired_responses(clock.earlier(), limit).await;
-            if stored() == 1 {
-                done.notify_one();
-            }
-            deleted
-        });
-        tokio::select! {
-            () = deletion => unreachable!("never returns"),
-            done = timeout(2 * REST, done.notified()) => done.expect("all are deleted"),
-        }
-        assert_eq!(stored(), 1);
-        store.close().await;
-    }
 }

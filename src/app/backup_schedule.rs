@@ -39,7 +39,7 @@ pub struct Backups {
 }
 
 impl Backups {
-    pub fn start(schedule: Schedule, store: Arc<Store>, clock: Clock) -> io::Result<Self> {
+    pub fn start(schedule: Schedule, store: Arc<Store>) -> io::Result<Self> {
         let (stop, stopped) = mpsc::channel();
         let (end, ended) = oneshot::channel();
         thread::Builder::new().name("backups".into()).spawn(move || {
@@ -50,7 +50,7 @@ impl Backups {
                 if let Some((at, newest)) = made(&schedule.folder).ok().and_then(|mut made| made.pop()) {
                     *status.newest.lock() = Some((at, newest.metadata().map_or(0, |file| file.len())));
                 }
-                follow(&schedule, status, &clock, &stopped, &mut |file, going_on| {
+                follow(&schedule, status, &Clock::System, &stopped, &mut |file, going_on| {
                     database.back_up(Target { file, replace: false }, going_on)
                 });
             }

@@ -25,10 +25,9 @@ use crate::config::{Registration, ServiceSettings, plaintext_check};
 use crate::console::Console;
 use crate::domain::Deployment;
 use crate::net::regular_file::{START_TIMEOUT, in_time};
-use crate::relay::{Endpoint, Relay};
+use crate::relay::Endpoint;
 use crate::runtime::clock::Clock;
 use crate::store::Store;
-use backup_schedule::Backups;
 pub use listeners::Sockets;
 use shutdown::{Signals, follow_log_level};
 use systemd::PassedSockets;
@@ -58,13 +57,15 @@ pub type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 pub struct App {
     pub api: Arc<Api>,
     pub console: Arc<Console>,
+    audit_retention: Duration,
 }
 
 impl App {
     /// Creates the state. The runtime of the caller becomes that of the workers.
     pub fn new(store: Arc<Store>, clock: Clock, addresses: Addresses, settings: &ServiceSettings) -> Self {
         let api = Arc::new(Api::new(store, clock, addresses, settings.of_api()));
-        Self { console: Arc::new(Console::new(Arc::clone(&api), settings.registration == Registration::Open)), api }
+        let console = Arc::new(Console::new(Arc::clone(&api), settings.registration == Registration::Open));
+        Self { api, console, audit_retention: settings.audit_retention }
     }
 
     /// Serves `listeners` until `stop` says otherwise or its sender is dropped. Does not close the store.
@@ -108,19 +109,6 @@ impl App {
     }
 }
 
-/// A service that is ready to accept connections.
-pub struct Started {
-    app: App,
-    listeners: Vec<(TcpListener, ListenerService, Access)>,
-    tls: Option<Tls>,
-    limits: Limits,
-    signals: Signals,
-    log_level: BoxFuture<'static, ()>,
-    backups: Option<Backups>,
-    relay: Option<Relay>,
-    audit_retention: Duration,
-}
-
 /// Fails if [`start`] would, as far as that is known without the store. `deployment` is that of the database, or of the new
 /// one. If a service `may_run`, addresses that are used are only a warning.
 pub fn check(settings: &ServiceSettings, deployment: Option<Deployment>, may_run: bool) -> Result<()> {
@@ -133,17 +121,25 @@ pub fn check(settings: &ServiceSettings, deployment: Option<Deployment>, may_run
     checked
 }
 
+/// A service that is ready to accept connections, and serves once it is awaited.
+pub type Ready = BoxFuture<'static, Result<()>>;
+
 /// Opens the listeners and starts the jobs. The runtime of the caller becomes that of the workers.
 ///
 /// Fails, and starts nothing, if a setting, a file that it names, or an address cannot be used.
 ///
 /// Calls `ready` when all listeners are open, with the address of the operations listener if this process opens it.
+///
+/// The returned future serves until SIGTERM or SIGINT, or until `stops` has a request. A second one closes all connections at
+/// once. It fails if the store fails, for instance because a sync did. `petstore serve` awaits it on a thread other than the
+/// workers', because a disk that does not respond blocks those.
 pub async fn start(
     settings: &ServiceSettings,
     store: Arc<Store>,
+    stops: Option<UnboundedReceiver<()>>,
     ready: impl AsyncFnOnce(&Addresses, Option<SocketAddr>) -> Result<()>,
-) -> Result<Started> {
-    let (signals, log_level) = (Signals::listen()?, follow_log_level()?);
+) -> Result<Ready> {
+    let (mut signals, log_level) = (Signals::listen(stops)?, follow_log_level()?);
     let (tls, endpoint, passed, settings) = prepare(settings)?;
     let settings = &settings;
     for warning in plaintext_check::check(settings, store.deployment())? {
@@ -167,23 +163,8 @@ pub async fn start(
     let backups = background::start_backups(settings, &store)?;
     let relay = background::start_relay(endpoint, settings, &app.api)?;
     background::start_traces(&store);
-    let listeners = sockets.serving(&app);
-    let (limits, audit_retention) = (limits(settings), settings.audit_retention);
-    Ok(Started { app, listeners, tls, limits, signals, log_level, backups, relay, audit_retention })
-}
-
-impl Started {
-    /// Serves until `requests` has one, instead of until a signal.
-    pub fn stopped_by(self, requests: UnboundedReceiver<()>) -> Self {
-        Self { signals: Signals::Requests(requests), ..self }
-    }
-
-    /// Serves until SIGTERM or SIGINT. A second signal closes all connections at once. Fails if the store fails, for
-    /// instance because a sync did.
-    ///
-    /// `petstore serve` runs it on a thread other than the workers', because a disk that does not respond blocks those.
-    pub async fn serve(self) -> Result<()> {
-        let Self { app, listeners, tls, limits, mut signals, log_level, backups, relay, audit_retention } = self;
+    let (listeners, limits) = (sockets.serving(&app), limits(settings));
+    Ok(Box::pin(async move {
         tokio::spawn(log_level);
         let listeners = listeners.into_iter().map(|(socket, service, access)| {
             let socket = match access {
@@ -195,15 +176,13 @@ impl Started {
         });
         let listeners = listeners.collect::<std::io::Result<_>>()?;
         let api = Arc::clone(&app.api);
-        let retention = api.workers.spawn(background::delete_old_audit(Arc::clone(&api), audit_retention));
         let (stop, stopped) = watch::channel(Stop::No);
         let server = tokio::spawn(app.serve(listeners, tls, limits, stopped));
         systemd::notify(systemd::READY);
         let ended = shutdown::until_stopped(server, &api, &stop, &mut signals).await;
-        retention.abort();
         shutdown::finish(backups, relay, &api, &mut signals).await;
         ended
-    }
+    }))
 }
 
 /// Loads what the settings name. Returns the sockets that the supervisor has passed, and the settings with their addresses.

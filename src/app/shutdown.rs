@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bounded_http::Stop;
-use futures_util::future::BoxFuture;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
@@ -33,12 +32,16 @@ pub enum Signals {
         terminate: Signal,
         interrupt: Signal,
     },
-    /// Requests of a command that catches the signals.
+    /// Requests of a command that catches the signals. Their sender outlives the service.
     Requests(UnboundedReceiver<()>),
 }
 
 impl Signals {
-    pub fn listen() -> io::Result<Self> {
+    /// Listens for the signals, or for `requests` in their place.
+    pub fn listen(requests: Option<UnboundedReceiver<()>>) -> io::Result<Self> {
+        if let Some(requests) = requests {
+            return Ok(Self::Requests(requests));
+        }
         if systemd::is_supervisor() {
             // `systemctl reload` must not end a service that has no certificate to reload. The handler stays.
             drop(signal(SignalKind::hangup())?);
@@ -52,11 +55,7 @@ impl Signals {
                 _ = terminate.recv() => {}
                 _ = interrupt.recv() => {}
             },
-            // Without a sender, there will be no further request.
-            Self::Requests(requests) => match requests.recv().await {
-                Some(()) => {}
-                None => std::future::pending().await,
-            },
+            Self::Requests(requests) => _ = requests.recv().await,
         }
     }
 }
@@ -128,14 +127,14 @@ pub async fn finish(backups: Option<Backups>, relay: Option<Relay>, api: &Api, s
 
 /// Listens for the signals that change the log level: SIGUSR1 logs more, a level at a time, and SIGUSR2 less. Returns a future
 /// that follows them and never ends.
-pub fn follow_log_level() -> io::Result<BoxFuture<'static, ()>> {
+pub fn follow_log_level() -> io::Result<impl Future<Output = ()>> {
     let (mut more, mut less) = (signal(SignalKind::user_defined1())?, signal(SignalKind::user_defined2())?);
-    Ok(Box::pin(async move {
+    Ok(async move {
         loop {
             tokio::select! {
                 _ = more.recv() => telemetry::change_level(1),
                 _ = less.recv() => telemetry::change_level(-1),
             }
         }
-    }))
+    })
 }

@@ -41,6 +41,7 @@ mod backup_status;
 pub mod copy_to_postgres;
 mod deployment;
 mod error;
+mod expiry;
 mod export;
 mod idempotency;
 mod keys;
@@ -56,6 +57,7 @@ pub mod sqlite;
 
 pub use backup_status::BackupStatus;
 pub use error::StoreError;
+pub use expiry::delete_expired;
 pub use export::{ExportError, Exported};
 pub use idempotency::{Outcome, StoredResponse, WriteKey};
 pub use messages::RelayLease;

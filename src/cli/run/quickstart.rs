@@ -53,7 +53,7 @@ pub fn run(service: &ServiceSettings, common: &Common) -> Outcome {
             store.import_pets(Box::new(sample_animals())).await?;
         }
         let of_store = Arc::clone(&store);
-        let started = app::start(service, store, async |addresses, operations| {
+        let started = app::start(service, store, None, async |addresses, operations| {
             let password = if account.has_password { None } else { Some(NewPassword::generate()) };
             let welcome = Welcome {
                 addresses,

@@ -17,7 +17,7 @@ use crate::store::{Store, postgres, sqlite};
 pub fn run(service: &ServiceSettings, common: &Common) -> Outcome {
     serve(async {
         let store = open_for(service, common, Deployment::Production).await?;
-        app::start(service, store, async |_, _| Ok(())).await
+        app::start(service, store, None, async |_, _| Ok(())).await
     })
 }
 
@@ -43,7 +43,7 @@ pub async fn open_for(service: &ServiceSettings, common: &Common, new: Deploymen
 ///
 /// This thread handles signals and the operations listener, on a runtime of its own. The store is used by the workers only,
 /// because a disk that does not respond blocks their threads.
-pub fn serve(start: impl Future<Output = Outcome<app::Started>>) -> Outcome {
+pub fn serve(start: impl Future<Output = Outcome<app::Ready>>) -> Outcome {
     // Before there are threads that read the environment.
     app::passed_sockets()?;
     let workers = Arc::new(runtime()?);
@@ -53,7 +53,7 @@ pub fn serve(start: impl Future<Output = Outcome<app::Started>>) -> Outcome {
         thread::Builder::new().name("worker".into()).spawn(move || driven.block_on(pending::<()>()))?;
     }
     let control = Builder::new_current_thread().enable_all().build()?;
-    let served = workers.block_on(start).and_then(|started| control.block_on(started.serve()));
+    let served = workers.block_on(start).and_then(|started| control.block_on(started));
     if let Some(workers) = Arc::into_inner(workers) {
         workers.shutdown_timeout(BLOCKED_TIMEOUT);
     }

@@ -16,7 +16,7 @@ use super::deliveries::{Deliveries, PATIENCE, Receiver};
 use crate::domain::{AccountId, MessageId};
 use crate::runtime::backoff::Backoff;
 use crate::runtime::clock::Clock;
-use crate::store::{RelayLease, Store};
+use crate::store::{RelayLease, Store, delete_expired};
 
 /// Interval of checks for messages queued by other processes, and for a free lease.
 const POLL: Duration = Duration::from_secs(1);
@@ -29,10 +29,6 @@ const COUNT: Duration = Duration::from_secs(5);
 
 /// Maximum count of queued messages, to bound the cost of counting.
 const MAX_COUNT: u32 = 10_000;
-
-/// Interval at which old messages are deleted, and maximum number in one write, so that other writes are not blocked.
-const DELETION: Duration = Duration::from_secs(10);
-const DELETED: u32 = 256;
 
 /// Maximum time that a stop waits for acknowledgements, within the limit of the shutdown, so that they are marked as sent.
 const ACKNOWLEDGEMENT_GRACE: Duration = Duration::from_secs(8);
@@ -72,20 +68,11 @@ pub async fn run<R: Receiver>(
 
 /// Deletes messages `retention` after they were sent, while this process is the active relay. Never ends.
 async fn delete_sent(retention: Duration, store: Arc<Store>, clock: Clock, status: Arc<Status>) {
-    loop {
-        sleep(DELETION).await;
-        while status.is_active() {
-            match store.delete_sent_messages(clock.earlier().minus(retention), DELETED).await {
-                Ok(deleted) if deleted == u64::from(DELETED) => {}
-                Ok(_) => break,
-                Err(error) => {
-                    // At level debug, because the relay itself reports an unavailable database.
-                    tracing::debug!(%error, "cannot delete expired messages, retrying");
-                    break;
-                }
-            }
-        }
-    }
+    delete_expired("sent messages", async |limit| match status.is_active() {
+        true => store.delete_sent_messages(clock.earlier().minus(retention), limit).await,
+        false => Ok(0),
+    })
+    .await;
 }
 
 /// The task that relays.

@@ -94,7 +94,7 @@ fn serve(folder: &Path) -> ! {
                 assert!(runtime.block_on(failing.import_pets(source)).is_err());
             }
         });
-        petstore::app::start(&service, store, async |_, _| Ok(())).await?.serve().await
+        petstore::app::start(&service, store, None, async |_, _| Ok(())).await?.await
     });
     std::process::exit(i32::from(outcome.is_err()))
 }

@@ -21,7 +21,7 @@ use super::quickstart::print_banner;
 use super::serve::serve;
 use crate::api::prefer::preferences::Preferences;
 use crate::api::{Addresses, BaseUrl};
-use crate::app::{self, Started};
+use crate::app;
 use crate::cli::shop::first_animals::FirstAnimals;
 use crate::cli::{Outcome, actor};
 use crate::config::SecretParser;
@@ -170,7 +170,7 @@ impl Ephemeral {
         animals: PetSource,
         supervisor: &Arc<Supervisor>,
         stops: UnboundedReceiver<()>,
-    ) -> Outcome<Started> {
+    ) -> Outcome<app::Ready> {
         let (key, customer_key, keys, password) = self.fill(store, animals).await?;
         let ready = async |addresses: &Addresses, operations: Option<SocketAddr>| {
             let operations = operations.expect("an ephemeral store opens all listeners");
@@ -201,8 +201,7 @@ impl Ephemeral {
             supervisor.run(command.args(arguments));
             Ok(())
         };
-        let started = app::start(&self.settings.0, Arc::clone(store), ready).await?;
-        Ok(started.stopped_by(stops))
+        app::start(&self.settings.0, Arc::clone(store), Some(stops), ready).await
     }
 
     /// Adds the animals, two accounts with the same password, and their keys.
