@@ -9,6 +9,7 @@ use std::pin::pin;
 
 use bytes::Bytes;
 use futures_util::{SinkExt, TryStreamExt};
+use rusqlite::Connection;
 use rusqlite::types::ValueRef;
 use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
@@ -18,7 +19,7 @@ use uuid::Uuid;
 use super::postgres::{self, DatabaseUrl, LONG, Postgres, within};
 use super::sqlite::{Atomicity, Sqlite};
 use super::transaction::Transaction as _;
-use super::{Result, StoreError};
+use super::{Result, StoreError, keys};
 use crate::domain::{Action, Actor};
 
 /// Number of rows sent at once.
@@ -42,15 +43,8 @@ const TABLES: [Table; 8] = [
     Table { name: "audit", key: "id" },
 ];
 
-/// A part of the embedded database, as the writer thread sends it.
-enum Part {
-    /// The number of all rows, and the version of the keys.
-    Start { rows: u64, keys_version: i64 },
-    /// The names of a table's columns, separated by commas.
-    Table { columns: String },
-    /// The next rows of the table. The last part has fewer than [`CHUNK`], perhaps none.
-    Rows { count: u64, text: Vec<u8> },
-}
+/// The number of the next rows of a table, and their text. The last part has fewer than [`CHUNK`], perhaps none.
+type Rows = (u64, Vec<u8>);
 
 /// The number of rows copied from each table.
 type Copied = Vec<(&'static str, u64)>;
@@ -70,7 +64,7 @@ pub async fn copy(
     let (parts, mut received) = mpsc::channel(4);
     let reading = from.submit_long(Atomicity::Savepoint, move |conn| send(conn, &parts));
     let (read, written) = tokio::join!(reading, async {
-        let written = receive(&target, &mut received, &from.id, (actor, &subject), &progress).await;
+        let written = receive(from, &target, &mut received, (actor, &subject), &progress).await;
         // The sender stops when the receiver is gone.
         drop(received);
         written
@@ -83,19 +77,10 @@ pub async fn copy(
 }
 
 /// Runs on the writer thread, so that no write happens during the copy.
-fn send(conn: &rusqlite::Connection, parts: &mpsc::Sender<Part>) -> Result<()> {
+fn send(conn: &Connection, parts: &mpsc::Sender<Rows>) -> Result<()> {
     let send = |part| parts.blocking_send(part).map_err(|_| StoreError::Unavailable("the copy was aborted".into()));
-    let count = |table: &Table| -> Result<u64> {
-        let count = format!("SELECT count(*) FROM {}", table.name);
-        Ok(conn.query_row(&count, [], |row| row.get::<_, i64>(0))?.unsigned_abs())
-    };
-    let rows = TABLES.iter().map(count).sum::<Result<u64>>()?;
-    let keys_version = conn.query_row(super::keys::VERSION.sqlite, [], |row| row.get(0))?;
-    send(Part::Start { rows, keys_version })?;
     for table in &TABLES {
-        let columns: String = conn.query_row(COLUMNS, [table.name], |row| row.get(0))?;
-        let mut statement = conn.prepare(&table.select(&columns))?;
-        send(Part::Table { columns })?;
+        let mut statement = conn.prepare(&table.select(&table.columns(conn)?))?;
         let is_uuid: Vec<_> = statement.column_names().map(|column| (table.name, column) == UUID).collect();
         let mut rows = statement.query([])?;
         let (mut count, mut text) = (0, Vec::new());
@@ -107,16 +92,14 @@ fn send(conn: &rusqlite::Connection, parts: &mpsc::Sender<Part>) -> Result<()> {
             text.push(b'\n');
             count += 1;
             if count == CHUNK {
-                send(Part::Rows { count, text: std::mem::take(&mut text) })?;
+                send((count, std::mem::take(&mut text)))?;
                 count = 0;
             }
         }
-        send(Part::Rows { count, text })?;
+        send((count, text))?;
     }
     Ok(())
 }
-
-const COLUMNS: &str = "SELECT group_concat(name, ', ') FROM pragma_table_info(?1)";
 
 /// The table and column that is a blob of 16 bytes in SQLite and a `uuid` in PostgreSQL.
 const UUID: (&str, &str) = ("messages", "id");
@@ -153,9 +136,9 @@ fn append(text: &mut Vec<u8>, value: ValueRef<'_>, is_uuid: bool) -> Result<()> 
 
 /// Writes what `send` reads. `None`, and nothing written, if `send` failed.
 async fn receive(
+    from: &Sqlite,
     target: &Postgres,
-    parts: &mut mpsc::Receiver<Part>,
-    id: &str,
+    parts: &mut mpsc::Receiver<Rows>,
     (actor, subject): (&Actor, &str),
     progress: &(impl Fn(u64, u64) + Sync),
 ) -> Result<Option<Copied>> {
@@ -167,11 +150,9 @@ async fn receive(
         format!("SET LOCAL lock_timeout = '10s'; LOCK TABLE {names} IN EXCLUSIVE MODE; SET LOCAL bytea_output = hex");
     within(LONG, transaction.batch_execute(&lock)).await?;
     refuse_unless_empty(&transaction).await?;
-    let Some(Part::Start { rows, keys_version }) = parts.recv().await else { return Ok(None) };
-    let bump = "UPDATE meta SET value = ($1::bigint + value::bigint)::text WHERE key = 'keys_version'";
-    within(LONG, transaction.execute(bump, &[&keys_version])).await?;
     let keep_id = "UPDATE meta SET value = $1 WHERE key = 'store_id'";
-    within(LONG, transaction.execute(keep_id, &[&id])).await?;
+    within(LONG, transaction.execute(keep_id, &[&from.id])).await?;
+    let rows = from.read(|conn| TABLES.iter().map(|table| table.count(conn)).sum::<Result<u64>>())?;
     let mut done = 0;
     let mut report = |more: u64| {
         done += more;
@@ -179,9 +160,12 @@ async fn receive(
     };
     let mut copied = Vec::new();
     for table in &TABLES {
-        let Some(inserted) = receive_table(table, &transaction, parts, &mut report).await? else { return Ok(None) };
+        let columns = from.read(|conn| table.columns(conn))?;
+        let inserted = receive_table(table, &columns, &transaction, parts, &mut report).await?;
+        let Some(inserted) = inserted else { return Ok(None) };
         copied.push((table.name, inserted));
     }
+    keys::note_change(transaction.client()).await?;
     transaction.client().record(actor, Action::MoveStore, subject).await?;
     transaction.commit().await?;
     connection.not_warned_since(warnings)?;
@@ -191,16 +175,16 @@ async fn receive(
 /// Writes the rows of a table and compares them. Returns their number, or `None` if `send` failed.
 async fn receive_table(
     table: &Table,
+    columns: &str,
     transaction: &Transaction<'_>,
-    parts: &mut mpsc::Receiver<Part>,
+    parts: &mut mpsc::Receiver<Rows>,
     report: &mut impl FnMut(u64),
 ) -> Result<Option<u64>> {
-    let Some(Part::Table { columns }) = parts.recv().await else { return Ok(None) };
     let (mut sent, mut kept) = (Sha256::new(), Sha256::new());
     let insert = format!("COPY {} ({columns}) FROM STDIN", table.name);
     let mut sink = pin!(transaction.copy_in(&insert).await?);
     loop {
-        let Some(Part::Rows { count, text }) = parts.recv().await else { return Ok(None) };
+        let Some((count, text)) = parts.recv().await else { return Ok(None) };
         sent.update(&text);
         sink.send(Bytes::from(text)).await?;
         report(count);
@@ -209,7 +193,7 @@ async fn receive_table(
         }
     }
     let inserted = sink.finish().await?;
-    let mut rows = pin!(transaction.copy_out(&format!("COPY ({}) TO STDOUT", table.select(&columns))).await?);
+    let mut rows = pin!(transaction.copy_out(&format!("COPY ({}) TO STDOUT", table.select(columns))).await?);
     while let Some(row) = rows.try_next().await? {
         kept.update(&row);
         report(1);
@@ -237,6 +221,17 @@ async fn refuse_unless_empty(transaction: &Transaction<'_>) -> Result<()> {
 }
 
 impl Table {
+    fn count(&self, conn: &Connection) -> Result<u64> {
+        let count = format!("SELECT count(*) FROM {}", self.name);
+        Ok(conn.query_row(&count, [], |row| row.get::<_, i64>(0))?.unsigned_abs())
+    }
+
+    /// Returns the names of the columns, separated by commas.
+    fn columns(&self, conn: &Connection) -> Result<String> {
+        let columns = "SELECT group_concat(name, ', ') FROM pragma_table_info(?1)";
+        Ok(conn.query_row(columns, [self.name], |row| row.get(0))?)
+    }
+
     fn select(&self, columns: &str) -> String {
         format!("SELECT {columns} FROM {} ORDER BY {}", self.name, self.key)
     }
