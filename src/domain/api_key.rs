@@ -5,9 +5,7 @@ use std::time::Duration;
 use sha2::{Digest, Sha256};
 
 use super::secret::{BASE62, push_random};
-use super::{
-    AccountId, Deployment, Direction, Email, Invalid, PageLimit, PageQuery, Role, Secret, Timestamp, check_text, names,
-};
+use super::{AccountId, Deployment, Email, Invalid, Role, Secret, Timestamp, check_text, names};
 
 const PREFIX: usize = "pet_live_".len();
 const RANDOM: usize = 32;
@@ -159,22 +157,6 @@ names! {
         Active = "active",
         Expired = "expired",
         Revoked = "revoked",
-    }
-}
-
-/// Selects one page of an account's keys.
-#[derive(Clone, Copy, Debug)]
-pub struct KeyQuery {
-    pub page: PageQuery<KeyState>,
-    /// Keys that expire at this time or before count as expired.
-    pub now: Timestamp,
-}
-
-impl KeyQuery {
-    /// Selects the newest key.
-    pub const fn newest(now: Timestamp) -> Self {
-        let page = PageQuery { limit: PageLimit::ONE, status: None, after: None, direction: Direction::Descending };
-        Self { page, now }
     }
 }
 

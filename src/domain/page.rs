@@ -59,6 +59,11 @@ pub struct PageQuery<Status> {
 }
 
 impl<Status> PageQuery<Status> {
+    /// Selects the newest item.
+    pub const fn newest() -> Self {
+        Self { limit: PageLimit::ONE, status: None, after: None, direction: Direction::Descending }
+    }
+
     /// Returns the id that all items of the page follow in the direction.
     pub fn start(&self) -> i64 {
         self.after.unwrap_or_else(|| self.direction.choose(i64::MIN, i64::MAX))

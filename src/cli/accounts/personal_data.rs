@@ -11,7 +11,6 @@ use crate::cli::data::database::find_account;
 use crate::cli::terminal::table::{Listed, PrintedList};
 use crate::cli::{Outcome, print, with_store};
 use crate::config::Common;
-use crate::domain::api_key::KeyQuery;
 use crate::domain::{
     Account, AuditEntry, AuditFilter, Direction, Email, MessageQuery, MessageRecord, OrderQuery, PageLimit, PageQuery,
 };
@@ -49,7 +48,7 @@ async fn print_keys(store: &Store, account: &Account) -> Outcome {
     let (mut list, now, mut after) = (Part::begin("keys")?, Clock::System.now(), None);
     loop {
         let page = PageQuery { limit: PageLimit::LONGEST, status: None, after, direction: Direction::Ascending };
-        let (keys, more) = store.list_keys_of(account.id, &KeyQuery { page, now }).await?;
+        let (keys, more) = store.list_keys_of(account.id, &page, now).await?;
         after = keys.last().map(|last| last.id.0);
         list.add(&keys)?;
         if !more {

@@ -17,7 +17,7 @@ use crate::console::layout::{Site, page};
 use crate::console::session::current_user::SignedIn;
 use crate::console::shown::sample_request::SampleRequest;
 use crate::console::shown::times::{self, ago, moment};
-use crate::domain::api_key::{KeyName, KeyQuery, KeyState, NewKey, Rotation};
+use crate::domain::api_key::{KeyName, KeyState, NewKey, Rotation};
 use crate::domain::time::duration;
 use crate::domain::{ApiKey, Invalid, KeyId, KeyRecord, PageLimit, PageQuery, grouped};
 
@@ -89,8 +89,8 @@ impl Opened {
 
     /// `seen` is the newest key when the form was opened. `None` if it is opened now.
     async fn since(who: &SignedIn, seen: Option<i64>) -> Result<Self, PageError> {
-        let query = KeyQuery::newest(who.api().clock.steady());
-        let newest = who.api().store.list_keys_of(who.session.account, &query).await?.0.pop();
+        let now = who.api().clock.steady();
+        let newest = who.api().store.list_keys_of(who.session.account, &PageQuery::newest(), now).await?.0.pop();
         let id = newest.as_ref().map_or(0, |key| key.id.0);
         let newest = newest.map(|key| Row::new(key, who));
         Ok(Self { newest: id.max(seen.unwrap_or(0)), since: newest.filter(|_| seen.is_some_and(|seen| id > seen)) })
@@ -131,8 +131,7 @@ pub async fn list(who: SignedIn, uri: Uri) -> Result<Response, PageError> {
     let place = Place::of_numbered(&parameters)?;
     let (store, account, now) = (&who.api().store, who.session.account, who.api().clock.steady());
     let read = |direction, after, limit| async move {
-        let query = KeyQuery { page: PageQuery { limit, status, after, direction }, now };
-        store.list_keys_of(account, &query).await
+        store.list_keys_of(account, &PageQuery { limit, status, after, direction }, now).await
     };
     let ListPage { entries, links } = newest_first(&place, PageLimit::default(), |key| key.id.0, read).await?;
     let keys = entries.into_iter().map(|key| Row::new(key, &who)).collect();

@@ -11,8 +11,7 @@ use crate::console::layout::{Site, page};
 use crate::console::session::current_user::CurrentUser;
 use crate::console::shown::plot::Plot;
 use crate::console::shown::sample_request::SampleRequest;
-use crate::domain::api_key::KeyQuery;
-use crate::domain::{Deployment, PetStatus, Role, StatusCounts, grouped};
+use crate::domain::{Deployment, PageQuery, PetStatus, Role, StatusCounts, grouped};
 
 #[derive(Template)]
 #[template(path = "console/welcome.html")]
@@ -57,7 +56,7 @@ pub async fn show(user: CurrentUser) -> Result<Response, PageError> {
         plot: Plot::new(&user.api().requests.last_hour(|| user.api().traffic.api_requests())),
         failed: requests.iter().filter(|request| request.is_failed()).count(),
         database: user.api().store.database(),
-        has_keys: !user.api().store.list_keys_of(session.account, &KeyQuery::newest(now)).await?.0.is_empty(),
+        has_keys: !user.api().store.list_keys_of(session.account, &PageQuery::newest(), now).await?.0.is_empty(),
         may_reset: session.role == Role::Staff && user.api().store.deployment() == Deployment::Staging,
         warns_of_removal: now < deprecation::REMOVED_AT,
     };

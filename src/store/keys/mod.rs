@@ -9,8 +9,8 @@ use super::sqlite::rows;
 use super::statement::{Sql, both, id_list};
 use super::transaction::Transaction;
 use super::{Result, Store, StoreError, page_of};
-use crate::domain::api_key::{KeyGrant, KeyQuery, NewKey, Rotation};
-use crate::domain::{AccountId, Action, Actor, Email, KeyHash, KeyId, KeyRecord, Timestamp};
+use crate::domain::api_key::{KeyGrant, KeyState, NewKey, Rotation};
+use crate::domain::{AccountId, Action, Actor, Email, KeyHash, KeyId, KeyRecord, PageQuery, Timestamp};
 
 from_row!(KeyGrant { id, account, is_revoked, expires_at, last_used_at, role, read_only, prefer });
 
@@ -103,11 +103,16 @@ impl Store {
         self.all(LIST, &[]).await
     }
 
-    /// Returns a page of an account's keys, in the direction of the query, and whether more follow.
-    pub async fn list_keys_of(&self, account: AccountId, query: &KeyQuery) -> Result<(Vec<KeyRecord>, bool)> {
-        let KeyQuery { page, now } = query;
+    /// Returns a page of an account's keys, in the direction of the query, and whether more follow. Keys that expire at `now`
+    /// or before count as expired.
+    pub async fn list_keys_of(
+        &self,
+        account: AccountId,
+        page: &PageQuery<KeyState>,
+        now: Timestamp,
+    ) -> Result<(Vec<KeyRecord>, bool)> {
         let sql = page.direction.choose(LIST_OF, LIST_OF_DESCENDING);
-        let keys = self.all(sql, &[&account, &page.start(), &page.status, now, &(page.limit.get() + 1)]).await?;
+        let keys = self.all(sql, &[&account, &page.start(), &page.status, &now, &(page.limit.get() + 1)]).await?;
         Ok(page_of(keys, page.limit))
     }
 

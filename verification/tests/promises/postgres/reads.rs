@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use futures_util::future::try_join_all;
 use petstore::domain::Direction::{Ascending, Descending};
-use petstore::domain::api_key::KeyQuery;
 use petstore::domain::{KeyHash, MessageId, OrderQuery, OrderStatus, PageLimit, PageQuery, PetQuery, PetStatus};
 use petstore::store::postgres::Options;
 use testkit::postgres::{OpenTransaction, query, sessions};
@@ -48,7 +47,7 @@ async fn lists_read_no_rows_of_another_status_or_account() {
             store.list_orders(Some(grace), &page, &mut |_| rows += 1).await.unwrap();
         }
         let page = PageQuery { after, direction, ..PageQuery::default() };
-        rows += store.list_keys_of(grace, &KeyQuery { page, now: NOW }).await.unwrap().0.len();
+        rows += store.list_keys_of(grace, &page, NOW).await.unwrap().0.len();
         let message = after.and_then(|_| MessageId::parse("msg_80000000000000000000000000000000"));
         let (messages, _) = store.list_messages_of(grace, direction, message, PageLimit::default()).await.unwrap();
         rows += messages.len();
