@@ -54,7 +54,7 @@ impl Store {
 impl PageReader<'_> {
     pub async fn all<T: FromRow>(&self, sql: &str, parameters: Parameters<'_>) -> Result<Vec<T>> {
         match self {
-            Self::Sqlite(db) => db.read_once(|conn| rows::all(conn, sql, for_sqlite(parameters), rows::read)),
+            Self::Sqlite(db) => db.read_once(|conn| rows::all(conn, sql, for_sqlite(parameters))),
             Self::Postgres(connection) => {
                 postgres_rows::all(&postgres_rows::long_query(connection, sql, &for_postgres(parameters)).await?)
             }

@@ -84,7 +84,7 @@ impl Store {
     /// Runs a short read.
     pub(super) async fn all<T: FromRow>(&self, sql: Sql, parameters: Parameters<'_>) -> Result<Vec<T>> {
         match self {
-            Self::Sqlite(db) => db.read(|conn| rows::all(conn, sql.sqlite, for_sqlite(parameters), rows::read)),
+            Self::Sqlite(db) => db.read(|conn| rows::all(conn, sql.sqlite, for_sqlite(parameters))),
             Self::Postgres(db) => {
                 let parameters = for_postgres(parameters);
                 postgres_rows::all(&Box::pin(db.readers.query(sql.postgres, &parameters)).await?)
@@ -100,7 +100,7 @@ impl Store {
     /// Runs a read of whole tables, which may take long.
     pub(super) async fn all_long<T: FromRow + Send + 'static>(&self, sql: String) -> Result<Vec<T>> {
         match self {
-            Self::Sqlite(db) => db.read_long(move |conn| rows::all(conn, &sql, [], rows::read)).await,
+            Self::Sqlite(db) => db.read_long(move |conn| rows::all(conn, &sql, [])).await,
             Self::Postgres(db) => postgres_rows::all(&Box::pin(db.count(sql)).await?),
         }
     }
@@ -116,7 +116,7 @@ impl Store {
                 let values =
                     parameters.iter().map(|parameter| value(*parameter)).collect::<rusqlite::Result<Vec<_>>>()?;
                 let values = rusqlite::params_from_iter(values);
-                let write = move |conn: &WriteConnection<'_>| rows::all(conn, sql.sqlite, values, rows::read);
+                let write = move |conn: &WriteConnection<'_>| rows::all(conn, sql.sqlite, values);
                 db.submit(Atomicity::Statement, Effect::Unlisted, write).await
             }
             Self::Postgres(db) => {

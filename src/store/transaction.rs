@@ -48,7 +48,7 @@ pub trait Transaction {
 /// Never waits.
 impl Transaction for Connection {
     async fn all<T: FromRow>(&self, sql: Sql, parameters: Parameters<'_>) -> Result<Vec<T>> {
-        rows::all(self, sql.sqlite, for_sqlite(parameters), rows::read)
+        rows::all(self, sql.sqlite, for_sqlite(parameters))
     }
 
     async fn execute(&self, sql: Sql, parameters: Parameters<'_>) -> Result<u64> {

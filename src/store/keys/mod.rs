@@ -93,7 +93,7 @@ impl Store {
     /// whether it is revoked or has expired.
     pub async fn find_key(&self, hash: &KeyHash) -> Result<Option<KeyGrant>> {
         match self {
-            Self::Sqlite(db) => db.read(|conn| rows::first(conn, FIND, [hash.0], rows::read)),
+            Self::Sqlite(db) => db.read(|conn| rows::first(conn, FIND, [hash.0])),
             Self::Postgres(db) => Ok(Box::pin(db.keys.read(*hash)).await?),
         }
     }

@@ -207,8 +207,7 @@ impl Store {
         let Self::Sqlite(db) = self else { return self.delete(DELETE_SENT, before, limit).await };
         db.submit(Atomicity::Batch, Effect::Unlisted, move |conn| {
             // One by one: for a pair `IN` a subquery, SQLite would read all messages of an account.
-            let keys: Vec<(i64, MessageId)> =
-                rows::all(conn, DELETE_SENT.sqlite, (before.as_milliseconds(), limit), rows::read)?;
+            let keys: Vec<(i64, MessageId)> = rows::all(conn, DELETE_SENT.sqlite, (before, limit))?;
             for (account, id) in &keys {
                 conn.execute("DELETE FROM messages WHERE account_id = ?1 AND id = ?2", (account, id))?;
             }

@@ -104,9 +104,7 @@ impl Store {
     /// Returns an order. With `customer`, only one of that customer.
     pub async fn find_order(&self, customer: Option<AccountId>, id: i64) -> Result<Option<Order>> {
         match self {
-            Self::Sqlite(db) => {
-                db.read(|conn| rows::first(conn, FIND, (id, customer.map(|customer| customer.0)), rows::read))
-            }
+            Self::Sqlite(db) => db.read(|conn| rows::first(conn, FIND, (id, customer))),
             Self::Postgres(db) => postgres_rows::first(&Box::pin(db.readers.query(FIND, &[&id, &customer])).await?),
         }
     }

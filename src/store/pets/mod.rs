@@ -76,7 +76,7 @@ impl Store {
 
     pub async fn find_pet(&self, id: i64) -> Result<Option<Pet<'static>>> {
         match self {
-            Self::Sqlite(db) => db.read(|conn| sqlite::find(conn, id)),
+            Self::Sqlite(db) => db.read(|conn| rows::first(conn, sqlite::FIND, [id])),
             Self::Postgres(db) => Ok(Box::pin(db.finds.read(PetId(id))).await?),
         }
     }

@@ -1,10 +1,10 @@
 //! Animals in SQLite.
 
-use rusqlite::{Connection, Statement};
+use rusqlite::Statement;
 
 use crate::domain::{NewPet, Pet, PetQuery, PetStatus};
 use crate::store::pets::LIST;
-use crate::store::sqlite::{Effect, Insert, NewRow, WriteConnection, rows};
+use crate::store::sqlite::{Effect, Insert, NewRow, WriteConnection};
 use crate::store::{PetSource, Result, StoreError};
 
 macro_rules! insert {
@@ -18,7 +18,7 @@ const INSERT: &str = insert!("(?, ?, ?)");
 const INSERT_SEVERAL: &str =
     insert!("(?, ?, ?), (?, ?, ?), (?, ?, ?), (?, ?, ?), (?, ?, ?), (?, ?, ?), (?, ?, ?), (?, ?, ?)");
 
-const FIND: &str = select!("WHERE id = ?1");
+pub const FIND: &str = select!("WHERE id = ?1");
 
 const LIST_DESCENDING: &str = select!("WHERE id < ?1 ORDER BY id DESC LIMIT ?2");
 
@@ -66,10 +66,6 @@ pub fn insert_all(conn: &WriteConnection<'_>, source: PetSource) -> Result<u64> 
         added += 1;
     }
     Ok(added)
-}
-
-pub fn find(conn: &Connection, id: i64) -> Result<Option<Pet<'static>>> {
-    rows::first(conn, FIND, [id], rows::read)
 }
 
 pub fn set_status(conn: &WriteConnection<'_>, id: i64, status: PetStatus) -> Result<()> {

@@ -58,7 +58,7 @@ const OBJECTS: &str = "SELECT type || ' ' || name || ' of ' || tbl_name, sql FRO
 const RELAY_INDEX: &str = "index messages_by_sending of messages";
 
 fn objects(conn: &Connection) -> Result<Vec<Object>> {
-    rows::all(conn, OBJECTS, [], |row| Ok((row.get(0)?, row.get(1)?)))
+    rows::all(conn, OBJECTS, [])
 }
 
 /// Returns the history of a database, its objects, and those of a new database of this version. Fails if it is newer than

@@ -7,12 +7,7 @@ use crate::store::Result;
 use crate::store::row::FromRow;
 
 /// Returns the first row. `None` if there is none.
-pub fn first<T>(
-    conn: &Connection,
-    sql: &str,
-    params: impl Params,
-    read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
-) -> Result<Option<T>> {
+pub fn first<T: FromRow>(conn: &Connection, sql: &str, params: impl Params) -> Result<Option<T>> {
     Ok(conn.prepare_cached(sql)?.query_row(params, read).optional()?)
 }
 
@@ -21,12 +16,7 @@ pub fn read<T: FromRow>(row: &Row<'_>) -> rusqlite::Result<T> {
     T::from_row(row)
 }
 
-pub fn all<T>(
-    conn: &Connection,
-    sql: &str,
-    params: impl Params,
-    read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
-) -> Result<Vec<T>> {
+pub fn all<T: FromRow>(conn: &Connection, sql: &str, params: impl Params) -> Result<Vec<T>> {
     Ok(conn.prepare_cached(sql)?.query_map(params, read)?.collect::<rusqlite::Result<_>>()?)
 }
 

@@ -67,7 +67,7 @@ impl Schema for PetstoreSchema {
 
     fn verify(&self, conn: &Connection) -> Result<()> {
         migrations::verify(conn)?;
-        keys::version(rows::first(conn, keys::VERSION.sqlite, [], rows::read)?)?;
+        keys::version(rows::first(conn, keys::VERSION.sqlite, [])?)?;
         Ok(self.find(conn)?)
     }
 
