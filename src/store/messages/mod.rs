@@ -232,8 +232,12 @@ impl Store {
     /// during the calls.
     pub async fn export_messages(&self, query: &MessageQuery, each: MessageSink<'_>) -> Exported {
         let (reader, sql) = (self.page_reader().await?, query::select(query, matches!(self, Self::Sqlite(_))));
-        let page = async |(account, id): query::Key| reader.all(&sql, &[&account, &id]).await;
-        export::in_pages(query::page_size(query), query::first(query), page, query::key, each).await
+        // The newest are a single page.
+        let size = if query.newest.is_some() { usize::MAX } else { export::MESSAGES };
+        let first = (query.account.unwrap_or(AccountId(0)), MessageId::MIN);
+        let page = async |(account, id): (AccountId, MessageId)| reader.all(&sql, &[&account, &id]).await;
+        let key = |record: &MessageRecord| (record.message.account, record.message.id);
+        export::in_pages(size, first, page, key, each).await
     }
 
     pub async fn count_messages(&self, query: &MessageQuery) -> Result<u64> {

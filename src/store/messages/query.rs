@@ -1,26 +1,9 @@
 //! The statements of a query on messages, which both databases read alike.
 
-use crate::domain::{AccountId, MessageId, MessageQuery, MessageRecord, MessageState};
+use crate::domain::{MessageQuery, MessageState};
 use crate::store::export;
 
-/// Sort key of messages: account and id.
-pub type Key = (AccountId, MessageId);
-
-/// Returns a key that precedes every message of the query.
-pub fn first(query: &MessageQuery) -> Key {
-    (query.account.unwrap_or(AccountId(0)), MessageId::MIN)
-}
-
-pub fn key(record: &MessageRecord) -> Key {
-    (record.message.account, record.message.id)
-}
-
-/// Number of rows in a full page of [`select`]. Fewer rows mean that none follow.
-pub fn page_size(query: &MessageQuery) -> usize {
-    if query.newest.is_some() { usize::MAX } else { export::MESSAGES }
-}
-
-/// Selects the page after a key, whose parts are the parameters. Columns: id, account, text, time of acceptance, time of
+/// Selects the page after an account and an id, which are the parameters. Columns: id, account, text, time of acceptance, time of
 /// sending, and the account's address.
 ///
 /// In SQLite, a unary plus hides `sent_at` from the planner. Otherwise every page of queued messages would be looked up in
@@ -62,6 +45,7 @@ fn of_state(query: &MessageQuery, sent_at: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::AccountId;
     use crate::store::sqlite::plan;
 
     #[test]
