@@ -121,7 +121,7 @@ impl MessageIds {
 
 /// A UUIDv7 (RFC 9562, section 5.7), shown as `msg_` and its 32 hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct MessageId(uuid::Uuid);
+pub struct MessageId(pub uuid::Uuid);
 
 impl MessageId {
     pub const MIN: Self = Self(uuid::Uuid::nil());
@@ -129,10 +129,6 @@ impl MessageId {
 
     pub fn as_bytes(&self) -> &[u8; 16] {
         self.0.as_bytes()
-    }
-
-    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
-        Self(uuid::Uuid::from_bytes(bytes))
     }
 
     /// Returns the next greater id.

@@ -236,13 +236,14 @@ fn is_future(time: Option<Instant>) -> bool {
 mod tests {
     use super::*;
     use tokio::time::advance;
+    use uuid::Uuid;
 
     const ADA: AccountId = AccountId(1);
     const BEN: AccountId = AccountId(2);
-    const ID: MessageId = MessageId::from_bytes([1; 16]);
+    const ID: MessageId = MessageId(Uuid::from_bytes([1; 16]));
 
     fn ids(count: usize) -> impl Iterator<Item = MessageId> {
-        (0..count as u128).map(|number| MessageId::from_bytes(number.to_be_bytes()))
+        (0..count as u128).map(|number| MessageId(Uuid::from_u128(number)))
     }
 
     /// Advances until `holds` is false, and returns the time that took.

@@ -15,7 +15,7 @@ pub struct Status {
     /// Last count of queued messages.
     queued: AtomicI64,
     relayed: Counter,
-    failures: Counter,
+    pub(super) failures: Counter,
     /// Milliseconds since 1970. 0 before the first acknowledgement.
     last_acknowledged: AtomicI64,
 }
@@ -50,10 +50,6 @@ impl Status {
     pub(super) fn acknowledged(&self, messages: usize, now: Timestamp) {
         self.relayed.add(messages as u64);
         self.last_acknowledged.store(now.as_milliseconds(), Ordering::Relaxed);
-    }
-
-    pub(super) fn failed(&self) {
-        self.failures.increment();
     }
 
     pub fn write(&self, out: &mut Exposition) {

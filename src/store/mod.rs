@@ -113,7 +113,7 @@ impl Store {
     pub fn database(&self) -> String {
         match self {
             Self::Sqlite(_) => format!("SQLite {}", rusqlite::version()),
-            Self::Postgres(db) => format!("PostgreSQL {}", db.server_version()),
+            Self::Postgres(db) => format!("PostgreSQL {}", db.version),
         }
     }
 

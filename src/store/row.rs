@@ -123,9 +123,7 @@ column!(PetStatus, INT2, i16, Self::from_code, |status| status.code());
 column!(Role, INT2, i16, Self::from_code, |role| role.code());
 column!(OrderStatus, INT2, i16, Self::from_code, |status| status.code());
 column!(KeyState, INT2, i16, Self::from_code, |state| state.code());
-column!(MessageId, UUID, Uuid, |id: Uuid| Ok::<_, Invalid>(Self::from_bytes(id.into_bytes())), |id| {
-    Uuid::from_bytes(*id.as_bytes())
-});
+column!(MessageId, UUID, Uuid, |id| Ok::<_, Invalid>(Self(id)), |id| id.0);
 column!(SessionHash, BYTEA, Vec<u8>, |hash| hash_of(hash).map(Self), |hash| hash.0.to_vec());
 column!(KeyHash, BYTEA, Vec<u8>, |hash| hash_of(hash).map(Self), |hash| hash.0.to_vec());
 column!(PasswordDigest, TEXT, String, |digest: String| Ok::<_, Invalid>(Self(Secret::new(digest))), |digest| digest

@@ -15,8 +15,8 @@ use petstore::store::{Outcome, Result, Store};
 use testkit::postgres::{self, query};
 
 use crate::fixtures::{
-    NOW, OPERATOR, account, account_with_password, create_pet, digest, email, key, new_key, on_every_database,
-    on_every_database_with_sql, open_postgresql, session,
+    Executed, NOW, OPERATOR, account, account_with_password, create_pet, digest, email, key, new_key,
+    on_every_database, on_every_database_with_sql, open_postgresql, session,
 };
 
 /// A customer with a password, two keys and two orders.

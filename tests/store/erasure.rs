@@ -10,7 +10,8 @@ use petstore::domain::{
 use petstore::store::{Store, StoredResponse, WriteKey};
 
 use crate::fixtures::{
-    NOW, OPERATOR, account, account_with_password, create_pet, email, key, message, on_every_database, session,
+    Executed, NOW, OPERATOR, account, account_with_password, create_pet, email, key, message, on_every_database,
+    session,
 };
 
 /// All rows of the audit, oldest first, without hints of keys.

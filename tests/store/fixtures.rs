@@ -14,7 +14,7 @@ use petstore::domain::{
 };
 use petstore::store::postgres::{self, DatabaseUrl, Postgres};
 use petstore::store::sqlite::{self, Sqlite};
-use petstore::store::{PetSource, Store};
+use petstore::store::{Outcome, PetSource, Store};
 use testkit::TIMEOUT;
 use tokio::runtime::Builder;
 use tokio::task::JoinHandle;
@@ -24,6 +24,17 @@ pub const NOW: Timestamp = Timestamp::from_milliseconds(1_795_167_000_123);
 
 /// The actor of changes that a test makes.
 pub const OPERATOR: Actor = Actor::command_line(NOW);
+
+pub trait Executed<T> {
+    /// Returns the result of a write that was carried out now.
+    fn executed(self) -> Option<T>;
+}
+
+impl<T, R> Executed<T> for Outcome<T, R> {
+    fn executed(self) -> Option<T> {
+        if let Outcome::Executed(value) = self { Some(value) } else { None }
+    }
+}
 
 /// Tells `story` to a new store on each database.
 pub fn on_every_database(story: impl AsyncFn(Arc<Store>)) {

@@ -8,7 +8,9 @@ use petstore::domain::{
 };
 use petstore::store::{Outcome, Store};
 
-use crate::fixtures::{NOW, account, account_with_password, create_pet, on_every_database, on_every_database_with_sql};
+use crate::fixtures::{
+    Executed, NOW, account, account_with_password, create_pet, on_every_database, on_every_database_with_sql,
+};
 
 const LATER: Timestamp = Timestamp::from_milliseconds(1_795_167_060_123);
 

@@ -112,7 +112,7 @@ impl<R: Receiver> Relaying<R> {
             let outcome = self.round().await;
             let has_failed = mem::take(&mut self.deliveries.has_failed) || outcome.is_err();
             if has_failed {
-                self.status.failed();
+                self.status.failures.increment();
             }
             let (wait, wakes_on_message) = match outcome {
                 Ok(()) => {

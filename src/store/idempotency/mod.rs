@@ -90,16 +90,6 @@ pub enum Outcome<T, R = Infallible> {
     InProgress,
 }
 
-impl<T, R> Outcome<T, R> {
-    /// Returns the result of the write if it was carried out now.
-    pub fn executed(self) -> Option<T> {
-        match self {
-            Self::Executed(value) => Some(value),
-            _ => None,
-        }
-    }
-}
-
 impl<T, R> From<Result<T, R>> for Outcome<T, R> {
     fn from(result: Result<T, R>) -> Self {
         match result {

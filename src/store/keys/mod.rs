@@ -138,7 +138,7 @@ impl Store {
     pub async fn keys_changed(&self) {
         match self {
             Self::Sqlite(_) => std::future::pending().await,
-            Self::Postgres(db) => db.keys_changed().await,
+            Self::Postgres(db) => db.cluster.notified().await,
         }
     }
 }

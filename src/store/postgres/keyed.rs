@@ -73,28 +73,21 @@ impl<W: Write, const TAKES_KEYS: bool> postgres_group_commit::Write for Keyed<W,
     }
 
     async fn run(prepared: &PreparedConnection, batch: Vec<Self>) -> Result<Vec<Self::Output>> {
-        if TAKES_KEYS && batch.iter().any(|Self(_, key)| key.is_some()) {
-            return run(prepared, batch).await;
+        if !TAKES_KEYS || batch.iter().all(|Self(_, key)| key.is_none()) {
+            let results = W::run(prepared, batch.into_iter().map(|Self(write, _)| write).collect()).await?;
+            return Ok(results.into_iter().map(Outcome::from).collect());
         }
-        let results = W::run(prepared, batch.into_iter().map(|Self(write, _)| write).collect()).await?;
-        Ok(results.into_iter().map(Outcome::from).collect())
+        debug_assert!(prepared.is_prepared(), "COMMIT follows STORE at once, so STORE must be prepared");
+        let outcomes = transact(prepared, batch).await;
+        if outcomes.is_err() {
+            // If this cannot be sent, the connection is lost, and the transaction with it.
+            let _ = prepared.connection.client.batch_execute("ROLLBACK").await;
+        }
+        outcomes
     }
 }
 
 /// Carries out a batch that has writes with keys. Writes without a key share its transaction.
-async fn run<W: Write, const TAKES_KEYS: bool>(
-    prepared: &PreparedConnection,
-    batch: Vec<Keyed<W, TAKES_KEYS>>,
-) -> Result<Vec<WriteOutcome<W>>> {
-    debug_assert!(prepared.is_prepared(), "COMMIT follows STORE at once, so STORE must be prepared");
-    let outcomes = transact(prepared, batch).await;
-    if outcomes.is_err() {
-        // If this cannot be sent, the connection is lost, and the transaction with it.
-        let _ = prepared.connection.client.batch_execute("ROLLBACK").await;
-    }
-    outcomes
-}
-
 async fn transact<W: Write, const TAKES_KEYS: bool>(
     prepared: &PreparedConnection,
     batch: Vec<Keyed<W, TAKES_KEYS>>,

@@ -129,16 +129,6 @@ impl Postgres {
         deployment::stored(&connection.client, None).await.map(Some)
     }
 
-    /// The server's version without the packager's suffix, such as "17.2".
-    pub fn server_version(&self) -> &str {
-        self.version.split(' ').next().unwrap_or_default()
-    }
-
-    /// Waits until any process may have changed a key.
-    pub async fn keys_changed(&self) {
-        self.cluster.notified().await;
-    }
-
     /// Fails unless the database answers and accepts writes, and each queue has its connection.
     pub async fn check(&self) -> Result<()> {
         let check = async {
@@ -150,18 +140,14 @@ impl Postgres {
     }
 
     pub fn meters(&self) -> Meters<'_> {
-        let mut meters = Meters {
-            writers: Vec::new(),
+        let writers = [self.pets.meters(), self.messages.meters(), self.orders.meters()];
+        Meters {
+            writers: writers.into_iter().flatten().chain([self.transitions.meter()]).collect(),
             readers: &self.reader_meter,
             reads: (self.readers.waiting() + self.key_readers.waiting()) as i64,
             connections: self.cluster.connections(),
             standbys: self.cluster.standbys(),
-        };
-        self.pets.add_to(&mut meters);
-        self.messages.add_to(&mut meters);
-        self.orders.add_to(&mut meters);
-        self.transitions.add_to(&mut meters);
-        meters
+        }
     }
 
     pub async fn close(&self) {

@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep};
 
 use super::keyed::Keyed;
 use super::write::{Write, WriteOutcome};
-use crate::store::{Meters, Outcome, ReaderMeter, Result, WriteKey, WriterMeter};
+use crate::store::{Outcome, ReaderMeter, Result, WriteKey, WriterMeter};
 use crate::telemetry::traces;
 use postgres_group_commit::{Cluster, Observer};
 
@@ -38,9 +38,8 @@ impl<W: Write> WriteQueues<W> {
         }
     }
 
-    pub fn add_to<'queues>(&'queues self, meters: &mut Meters<'queues>) {
-        self.plain.add_to(meters);
-        self.keyed.add_to(meters);
+    pub fn meters(&self) -> [(&'static str, &WriterMeter, i64); 2] {
+        [self.plain.meter(), self.keyed.meter()]
     }
 
     pub async fn close(&self) {
@@ -80,8 +79,9 @@ impl<W: Write, const TAKES_KEYS: bool> WriteQueue<W, TAKES_KEYS> {
         Ok(self.queue.submit_timed(Keyed(write, key), traces::write_spans).await?)
     }
 
-    pub fn add_to<'queue>(&'queue self, meters: &mut Meters<'queue>) {
-        meters.writers.push((self.name, &self.meter, self.queue.waiting() as i64));
+    /// Returns the name of the queue, its metrics, and the number of writes that wait.
+    pub fn meter(&self) -> (&'static str, &WriterMeter, i64) {
+        (self.name, &self.meter, self.queue.waiting() as i64)
     }
 
     pub async fn close(&self) {

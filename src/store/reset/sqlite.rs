@@ -4,7 +4,7 @@ use rusqlite::config::DbConfig;
 
 use crate::domain::{Action, Actor};
 use crate::store::pets;
-use crate::store::sqlite::{Atomicity, Sqlite, WriteConnection};
+use crate::store::sqlite::{Atomicity, Sqlite};
 use crate::store::transaction::{Transaction, at_once};
 use crate::store::{PetSource, Result};
 
@@ -21,24 +21,17 @@ impl Sqlite {
     pub async fn reset(&self, animals: PetSource, actor: Actor) -> Result<u64> {
         let subject = self.deployment.as_str();
         self.submit_long(Atomicity::Batch, move |conn| {
-            without_foreign_keys(conn, |conn| Ok(conn.execute_batch(DELETE_ALL)?))?;
+            // The pragma would do nothing within a transaction.
+            conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_FKEY, false)?;
+            let deleted = conn.execute_batch(DELETE_ALL);
+            conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_FKEY, true)?;
+            deleted?;
             conn.execute(COUNT_RESET, [])?;
             at_once(conn.record(&actor, Action::ResetStore, subject))?;
             pets::sqlite::insert_all(conn, animals)
         })
         .await
     }
-}
-
-/// Runs `work` while no foreign key is checked. The pragma would do nothing within a transaction.
-fn without_foreign_keys(
-    conn: &WriteConnection<'_>,
-    work: impl FnOnce(&WriteConnection<'_>) -> Result<()>,
-) -> Result<()> {
-    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_FKEY, false)?;
-    let done = work(conn);
-    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_FKEY, true)?;
-    done
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use petstore::store::StoreError;
 use petstore::store::sqlite::Options;
 use rusqlite::Connection;
 
-use crate::fixtures::{NOW, OPERATOR, account, email, message, new_pet, open_sqlite};
+use crate::fixtures::{Executed, NOW, OPERATOR, account, email, message, new_pet, open_sqlite};
 
 #[tokio::test]
 async fn failing_statement_does_not_fail_its_batch() {

@@ -13,6 +13,7 @@ use petstore::store::{Store, StoreError};
 use rusqlite::Connection;
 use testkit::{Database, trial};
 
+use crate::fixtures::Executed;
 use crate::service::{NOW, OPERATOR};
 
 /// Pages that a batch may add beyond the limit: 512 messages of ten pages each, as many pages of stored responses, and

@@ -16,7 +16,7 @@ use testkit::postgres::{OpenTransaction, database, query, sessions};
 use testkit::{PostgresServer, TIMEOUT, soon, until, within};
 
 use crate::fixtures::{
-    NOW, OPERATOR, account, animals, create_pet, digest, new_pet, open_with, options, spawn, with_timeout,
+    Executed, NOW, OPERATOR, account, animals, create_pet, digest, new_pet, open_with, options, spawn, with_timeout,
 };
 
 /// The sessions of the store.
