@@ -17,9 +17,10 @@ pub struct RequestLine(AtomicU8);
 /// Before the first character. Servers skip empty lines there (section 2.2).
 const START: u8 = 0;
 const INSIDE: u8 = 1;
-const FRAGMENT: u8 = 2;
-const DONE: u8 = 3;
-const DONE_WITH_FRAGMENT: u8 = 4;
+/// At the end, or taken.
+const DONE: u8 = 2;
+/// After the first `#`.
+const FRAGMENT: u8 = 3;
 
 impl RequestLine {
     /// Begins a new line: the connection was idle and receives the first bytes of a request.
@@ -39,8 +40,7 @@ impl RequestLine {
             state = match (state, byte) {
                 (START, b'\r' | b'\n') => START,
                 (INSIDE, b'\n') => DONE,
-                (FRAGMENT, b'\n') => DONE_WITH_FRAGMENT,
-                (FRAGMENT, _) | (_, b'#') => FRAGMENT,
+                (_, b'#') => FRAGMENT,
                 _ => INSIDE,
             };
             rest = if state == START { after } else { from_next_mark(after) };
@@ -51,7 +51,7 @@ impl RequestLine {
     /// Returns whether the target of the request just parsed contains a fragment.
     #[inline]
     pub fn take_fragment(&self) -> bool {
-        self.0.swap(DONE, Ordering::Relaxed) == DONE_WITH_FRAGMENT
+        self.0.swap(DONE, Ordering::Relaxed) == FRAGMENT
     }
 }
 
