@@ -86,22 +86,20 @@ impl Tls {
     ///
     /// The certificate and its key are two files and cannot be replaced in one step. A change therefore counts once two
     /// consecutive checks find the same content.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside of a tokio runtime with I/O.
     pub fn follow(self) -> impl Future<Output = ()> {
         // Registered before the future runs, because SIGHUP ends a process that does not handle it.
-        let mut hangups = signal(SignalKind::hangup()).ok();
+        let mut hangups = signal(SignalKind::hangup()).expect("SIGHUP can be handled");
         let mut known = Ok(self.0.loaded.clone());
         let mut last = known.clone();
         async move {
             loop {
-                let hangup = async {
-                    match &mut hangups {
-                        Some(hangups) => _ = hangups.recv().await,
-                        None => std::future::pending().await,
-                    }
-                };
                 let is_requested = tokio::select! {
                     () = sleep(CHECK_INTERVAL) => false,
-                    () = hangup => true,
+                    _ = hangups.recv() => true,
                 };
                 let found = self.read().await;
                 if is_requested || (found == last && found != known) {
