@@ -31,6 +31,7 @@ pub use body::{BodyTimeout, BodyTooLarge, TimedBody};
 use connection::Connection;
 pub use counters::{Connections, Expired};
 pub use limits::Limits;
+use limits::connections_within_descriptors;
 use load_shedding::LoadShedding;
 #[doc(hidden)] // for fuzzing
 pub use request_line::RequestLine;
@@ -111,7 +112,7 @@ impl<S: Service> Server<S> {
     /// Serves until `stop` says otherwise or its sender is dropped. Returns when all connections are closed.
     pub async fn run(self, mut stop: watch::Receiver<Stop>) {
         let limits = self.limits;
-        let shared = Room::new(limits.most_connections());
+        let shared = Room::new(limits.connections.unwrap_or_else(connections_within_descriptors));
         let (stopping, stopped) = watch::channel(false);
         // Dropping it closes all connections.
         let mut accepting = JoinSet::new();

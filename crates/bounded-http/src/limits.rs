@@ -51,20 +51,11 @@ impl Default for Limits {
     }
 }
 
-impl Limits {
-    pub(crate) fn most_connections(self) -> usize {
-        self.connections.unwrap_or_else(connections_within_descriptors)
-    }
-}
-
 /// Raises the process's limit of file descriptors as far as allowed. Returns how many connections they suffice for.
-fn connections_within_descriptors() -> usize {
-    let now = getrlimit(Resource::Nofile);
-    let raised = Rlimit { current: now.maximum, maximum: now.maximum };
-    let current = match setrlimit(Resource::Nofile, raised) {
-        Ok(()) => raised.current,
-        Err(_) => now.current,
-    };
+pub fn connections_within_descriptors() -> usize {
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+    let current = getrlimit(Resource::Nofile).current;
     let descriptors = usize::try_from(current.unwrap_or(u64::MAX)).unwrap_or(usize::MAX).min(65_536);
     let public = descriptors.saturating_sub(RESERVED_DESCRIPTORS);
     public.saturating_sub(load_shedding::max_waiting(public)).max(8)
