@@ -40,43 +40,13 @@ impl TimedBody {
     }
 }
 
-/// The body of a response. hyper drops it once it has all of it, or needs none of it.
-pub struct SentBody<B> {
-    body: B,
-    deadlines: Arc<Deadlines>,
-}
+/// Part of the body of a response. hyper drops it once it has all of the body, or needs none of it.
+pub struct EndOfResponse(pub Arc<Deadlines>);
 
-impl<B> SentBody<B> {
-    #[inline]
-    pub fn new(body: B, deadlines: &Arc<Deadlines>) -> Self {
-        Self { body, deadlines: Arc::clone(deadlines) }
-    }
-}
-
-impl<B> Drop for SentBody<B> {
+impl Drop for EndOfResponse {
     #[inline]
     fn drop(&mut self) {
-        self.deadlines.completed();
-    }
-}
-
-impl<B: Body + Unpin> Body for SentBody<B> {
-    type Data = B::Data;
-    type Error = B::Error;
-
-    #[inline]
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
-    }
-
-    #[inline]
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    #[inline]
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        self.0.completed();
     }
 }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use http::HeaderValue;
+use http_body_util::BodyExt;
 use http::header::CONNECTION;
 use hyper::body::{Body, Incoming};
 use hyper::server::conn::http1;
@@ -21,7 +22,7 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::body::{SentBody, TimedBody};
+use super::body::{EndOfResponse, TimedBody};
 use super::deadlines::Deadlines;
 use super::request_line::HasFragment;
 use super::request_line::RequestLine;
@@ -91,7 +92,13 @@ impl<S: Service> Connection<S> {
                     // hyper announces the close only if the rest of the body has arrived already.
                     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                 }
-                Ok::<_, io::Error>(response.map(|body| SentBody::new(body, answering)))
+                let end = EndOfResponse(Arc::clone(answering));
+                Ok::<_, io::Error>(response.map(|body| {
+                    body.map_err(move |error| {
+                        let _owned = &end;
+                        error
+                    })
+                }))
             })
         });
         let mut http = http1::Builder::new()
