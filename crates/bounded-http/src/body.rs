@@ -35,7 +35,7 @@ impl TimedBody {
     #[inline]
     pub(crate) fn new(body: Incoming, time: Duration, deadlines: &Arc<Deadlines>) -> Self {
         let deadlines = (!body.is_end_stream()).then(|| Arc::clone(deadlines));
-        deadlines.iter().for_each(|deadlines| deadlines.body_began());
+        deadlines.iter().for_each(|deadlines| deadlines.set_unread(true));
         Self { body, time, timer: None, deadlines }
     }
 }
@@ -58,7 +58,7 @@ impl Body for TimedBody {
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
             match &frame {
-                None => self.deadlines.iter().for_each(|deadlines| deadlines.body_ended()),
+                None => self.deadlines.iter().for_each(|deadlines| deadlines.set_unread(false)),
                 // hyper reads a trailer line up to its CR and accepts bare line feeds in it. The section may therefore
                 // contain bytes that a proxy takes for the next request. The body counts as unread, which closes the
                 // connection.

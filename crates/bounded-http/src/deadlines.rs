@@ -97,14 +97,10 @@ impl Deadlines {
         self.limits.request.saturating_sub(taken)
     }
 
+    /// Records whether the body of the request has begun but not ended.
     #[inline]
-    pub fn body_began(&self) {
-        self.unread.store(true, Ordering::Relaxed);
-    }
-
-    #[inline]
-    pub fn body_ended(&self) {
-        self.unread.store(false, Ordering::Relaxed);
+    pub fn set_unread(&self, unread: bool) {
+        self.unread.store(unread, Ordering::Relaxed);
     }
 
     /// Returns whether the connection can take another request. It cannot after an unread body.
