@@ -7,12 +7,11 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use futures_util::FutureExt;
 use http::HeaderValue;
-use http_body_util::BodyExt;
 use http::header::CONNECTION;
+use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::{HttpService, service_fn};
@@ -21,18 +20,14 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
+use tokio_rustls::TlsAcceptor;
 
 use super::body::{EndOfResponse, TimedBody};
 use super::deadlines::Deadlines;
 use super::request_line::HasFragment;
-use super::request_line::RequestLine;
-use super::stream::{Secured, Stream, linger, secure, tcp};
+use super::stream::{LINGER_TIMEOUT, Stream, linger, secure, tcp};
 use super::tls::Tls;
 use super::{Connections, Expired, Limits, NoResponse, Rejection, Service};
-
-/// Maximum time to read what a client still sends after the last response. Closing with unread bytes would
-/// reset the connection, and the client might never see the response.
-const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The parser rejects larger heads with 431.
 pub const HEAD_BYTES: usize = 32 * 1024;
@@ -41,45 +36,37 @@ pub const HEAD_BYTES: usize = 32 * 1024;
 /// in one piece may exceed it, by its length.
 const BUFFER_BYTES: usize = 2 * HEAD_BYTES;
 
-pub struct Connection<S> {
-    pub stream: TcpStream,
-    pub tls: Option<Tls>,
-    pub peer: SocketAddr,
+/// How to serve the connections of a listener.
+#[derive(Clone)]
+pub struct Serving<S> {
     pub service: S,
+    pub tls: Option<Tls>,
     pub limits: Limits,
     /// True once open requests should end.
     pub stopped: watch::Receiver<bool>,
 }
 
-impl<S: Service> Connection<S> {
-    /// Serves the connection until it ends.
-    pub async fn run(mut self) {
+impl<S: Service> Serving<S> {
+    /// Serves a connection until it ends.
+    pub async fn serve(self, stream: TcpStream, peer: SocketAddr) {
         let _open = self.service.connections().accept();
         // Responses are written whole, so waiting to fill a packet would only delay them.
-        if self.stream.set_nodelay(true).is_err() {
+        if stream.set_nodelay(true).is_err() {
             return;
         }
-        let stream = match &self.tls {
-            None => Stream::Left(self.stream),
+        let stream = match self.tls.as_ref().map(Tls::acceptor) {
+            None => Some(Stream::Left(stream)),
             // Boxed, so that the futures of plain connections have no room for a handshake.
-            Some(tls) => {
-                match Box::pin(handshake(self.stream, tls, self.peer, self.limits, &self.service, &mut self.stopped))
-                    .await
-                {
-                    Some(stream) => stream,
-                    None => return,
-                }
-            }
+            Some(tls) => Box::pin(self.handshake(stream, tls, peer)).await,
         };
+        let Some(stream) = stream else { return };
         let deadlines = Arc::new(Deadlines::new(self.limits));
-        let request_line = Arc::new(RequestLine::default());
-        let (for_socket, line) = (Arc::clone(&deadlines), Arc::clone(&request_line));
-        let socket = TokioIo::new(Socket { stream, deadlines: for_socket, request_line });
-        let (service, answering, peer) = (&self.service, &deadlines, self.peer);
+        let socket = TokioIo::new(Socket { stream, deadlines: Arc::clone(&deadlines) });
+        let (service, answering) = (&self.service, &deadlines);
         let answer = service_fn(move |request: http::Request<Incoming>| {
             let time = answering.request_began();
             let mut request = request.map(|body| TimedBody::new(body, time, answering));
-            if line.take_fragment() {
+            if answering.request_line.take_fragment() {
                 request.extensions_mut().insert(HasFragment);
             }
             service.answer(request, peer).map(move |response| {
@@ -110,6 +97,22 @@ impl<S: Service> Connection<S> {
             .serve_connection(socket, answer);
         let end = drive(&mut http, &deadlines, self.stopped, service.connections()).await;
         close(http.into_parts().io.into_inner().stream, end, &self.service, self.limits).await;
+    }
+
+    /// Returns the stream after the TLS handshake, which may take as long as a head. `None` if it failed or the service stops.
+    async fn handshake(&self, stream: TcpStream, tls: TlsAcceptor, peer: SocketAddr) -> Option<Stream> {
+        let mut stopped = self.stopped.clone();
+        let secured = tokio::select! {
+            secured = timeout(self.limits.head, secure(stream, tls, peer, &self.service)) => secured,
+            _ = stopped.wait_for(|stopped| *stopped) => return None,
+        };
+        match secured.inspect_err(|_| self.service.connections().expire(Expired::Handshake)).ok()?.ok()? {
+            encrypted @ Stream::Right(_) => Some(encrypted),
+            rejected @ Stream::Left(_) => {
+                linger(rejected).await;
+                None
+            }
+        }
     }
 }
 
@@ -204,42 +207,13 @@ async fn close(mut stream: Stream, end: End, service: &impl Service, limits: Lim
         }
         End::Http => {}
     }
-    let _ = timeout(LINGER_TIMEOUT, linger(&mut stream)).await;
-}
-
-/// Returns the stream after the TLS handshake, which may take as long as a head. `None` if it failed or the service stops.
-async fn handshake(
-    stream: TcpStream,
-    tls: &Tls,
-    peer: SocketAddr,
-    limits: Limits,
-    service: &impl Service,
-    stopped: &mut watch::Receiver<bool>,
-) -> Option<Stream> {
-    let secured = tokio::select! {
-        secured = timeout(limits.head, secure(stream, tls, peer, service)) => match secured {
-            Ok(secured) => secured.ok()?,
-            Err(_) => {
-                service.connections().expire(Expired::Handshake);
-                return None;
-            }
-        },
-        _ = stopped.wait_for(|stopped| *stopped) => return None,
-    };
-    match secured {
-        Secured::Tls(stream) => Some(stream),
-        Secured::Rejected(mut stream) => {
-            let _ = timeout(LINGER_TIMEOUT, linger(&mut stream)).await;
-            None
-        }
-    }
+    linger(stream).await;
 }
 
 /// The socket, which reports reads and writes to the deadlines.
 struct Socket {
     stream: Stream,
     deadlines: Arc<Deadlines>,
-    request_line: Arc<RequestLine>,
 }
 
 impl AsyncRead for Socket {
@@ -250,9 +224,9 @@ impl AsyncRead for Socket {
         if let Poll::Ready(Ok(())) = read {
             let received = &buffer.filled()[before..];
             if self.deadlines.received(received.len())? {
-                self.request_line.begin();
+                self.deadlines.request_line.begin();
             }
-            self.request_line.received(received);
+            self.deadlines.request_line.received(received);
         }
         read
     }

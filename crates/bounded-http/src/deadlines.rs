@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use super::Limits;
 use super::connection::HEAD_BYTES;
 use super::counters::Expired;
+use super::request_line::RequestLine;
 
 /// Bytes that a client must take within [`Limits::answer`] to get as much time again: 2 kB/s by default.
 const PROGRESS: usize = 64 * 1024;
@@ -48,6 +49,8 @@ pub struct Deadlines {
     unread: AtomicBool,
     /// True once the service has given the whole response.
     is_complete: AtomicBool,
+    /// The line of the next request, or of the last one.
+    pub request_line: RequestLine,
 }
 
 impl Deadlines {
@@ -60,6 +63,7 @@ impl Deadlines {
             arrived: AtomicUsize::new(0),
             unread: AtomicBool::new(false),
             is_complete: AtomicBool::new(false),
+            request_line: RequestLine::default(),
         }
     }
 

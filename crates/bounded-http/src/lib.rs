@@ -28,7 +28,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::{JoinSet, unconstrained};
 
 pub use body::{BodyTimeout, BodyTooLarge, TimedBody};
-use connection::Connection;
+use connection::Serving;
 pub use counters::{Connections, Expired};
 pub use limits::Limits;
 use limits::connections_within_descriptors;
@@ -121,9 +121,9 @@ impl<S: Service> Server<S> {
                 Access::Public => (&self.public, shared.clone()),
                 Access::Operator => (&Handle::current(), Room::new(OPERATOR_CONNECTIONS)),
             };
+            let serving = Serving { service, tls: self.tls.clone(), limits, stopped: stopped.clone() };
             // Unconstrained, so that thousands of ready requests do not delay new connections.
-            let accept = accept(listener, self.tls.clone(), service, limits, room, stopped.clone());
-            accepting.spawn_on(unconstrained(accept), runtime);
+            accepting.spawn_on(unconstrained(accept(listener, serving, room)), runtime);
         }
 
         // An error means that the sender was dropped, which is a stop too.
@@ -158,14 +158,7 @@ impl Room {
     }
 }
 
-async fn accept<S: Service>(
-    listener: TcpListener,
-    tls: Option<Tls>,
-    service: S,
-    limits: Limits,
-    Room { slots, rejected }: Room,
-    mut stopped: watch::Receiver<bool>,
-) {
+async fn accept<S: Service>(listener: TcpListener, mut serving: Serving<S>, Room { slots, rejected }: Room) {
     // Accepted sockets inherit it.
     if let Err(error) = SockRef::from(&listener).set_tcp_notsent_lowat(UNSENT_BYTES) {
         tracing::warn!(%error, "cannot limit unsent bytes, clients that do not read may take more memory");
@@ -175,25 +168,24 @@ async fn accept<S: Service>(
     loop {
         let (accepted, slot) = tokio::select! {
             biased;
-            _ = stopped.wait_for(|stopped| *stopped) => break,
+            _ = serving.stopped.wait_for(|stopped| *stopped) => break,
             Some(_) = connections.join_next() => continue,
             next = next(&listener, &slots, &load_shedding) => next,
         };
         match (accepted, slot) {
             (Ok((stream, peer)), Some(slot)) => {
-                let (tls, service, stopped) = (tls.clone(), service.clone(), stopped.clone());
-                let connection = Connection { stream, tls, peer, service, limits, stopped };
+                let serving = serving.clone();
                 connections.spawn(async move {
-                    connection.run().await;
+                    serving.serve(stream, peer).await;
                     drop(slot);
                 });
             }
             (Ok((stream, _)), None) => {
-                service.connections().refuse();
+                serving.service.connections().refuse();
                 // Also logs the rejection, although TLS clients get no response.
-                let reject = || service.reject(Rejection::ConnectionLimit);
+                let reject = || serving.service.reject(Rejection::ConnectionLimit);
                 let response = catch_unwind(AssertUnwindSafe(reject)).unwrap_or_default();
-                load_shedding.reject(stream, tls.is_some(), response).await;
+                load_shedding.reject(stream, serving.tls.is_some(), response).await;
             }
             // The client went away while it was queued.
             (Err(error), _) if error.kind() == io::ErrorKind::ConnectionAborted => {}
