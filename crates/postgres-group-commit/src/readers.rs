@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures_util::future::select_ok;
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
@@ -20,8 +22,8 @@ pub struct Readers {
     pub(super) timeout: Duration,
     /// Counter for the round robin over the connections.
     turn: AtomicUsize,
-    /// Reads waiting for the server.
-    waiting: AtomicUsize,
+    /// For reads that wait for the server.
+    places: Semaphore,
     pub(super) max_waiting: usize,
     observer: Arc<dyn Observer>,
 }
@@ -33,7 +35,8 @@ impl Readers {
         max_waiting: usize,
         observer: Arc<dyn Observer>,
     ) -> Self {
-        Self { supervisors, timeout, turn: AtomicUsize::new(0), waiting: AtomicUsize::new(0), max_waiting, observer }
+        let (turn, places) = (AtomicUsize::new(0), Semaphore::new(max_waiting));
+        Self { supervisors, timeout, turn, places, max_waiting, observer }
     }
 
     /// Runs a query on the next connection that is up. Retries on another one if it is lost, so the query must change nothing.
@@ -42,22 +45,16 @@ impl Readers {
     ///
     /// Fails with [`Error::Unavailable`] if too many queries wait, or after the timeout.
     pub async fn query(&self, sql: &'static str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
-        let _place = self.place().ok_or_else(|| self.too_many())?;
+        let _place = self.places.try_acquire().map_err(|_| self.too_many())?;
         let began = Instant::now();
         let deadline = began + self.timeout;
-        let mut refused = 0;
         loop {
-            let (next, rest) = self.in_turn();
-            let prepared = match next.iter().chain(rest).find_map(|one| one.current()) {
+            let turn = self.turn.fetch_add(1, Ordering::Relaxed) % self.supervisors.len();
+            let (before, next) = self.supervisors.split_at(turn);
+            let in_turn = next.iter().chain(before);
+            let prepared = match in_turn.clone().find_map(|one| one.current()) {
                 Some(prepared) => prepared,
-                None => match next[0].connection(deadline).await {
-                    Ok(prepared) => prepared,
-                    Err(_) if refused + 1 < self.supervisors.len() => {
-                        refused += 1;
-                        continue;
-                    }
-                    Err(error) => return Err(error),
-                },
+                None => select_ok(in_turn.map(|one| Box::pin(one.connection(deadline)))).await?.0,
             };
             let rows = prepared.query(sql, parameters);
             match timeout_at(deadline, rows).await {
@@ -75,40 +72,19 @@ impl Readers {
         }
     }
 
-    /// Returns the connections from the next one on, and those before it.
-    fn in_turn(&self) -> (&[Arc<Supervisor>], &[Arc<Supervisor>]) {
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed) % self.supervisors.len();
-        let (before, next) = self.supervisors.split_at(turn);
-        (next, before)
-    }
-
     /// Counts a rejected read and returns its error.
     pub(super) fn too_many(&self) -> Error {
         self.observer.refused();
         Error::Unavailable("too many reads wait for the database".into())
     }
 
-    /// Occupies a place among the waiting queries until it is dropped. `None` if all are taken.
-    fn place(&self) -> Option<Place<'_>> {
-        let place = Place(&self.waiting);
-        (self.waiting.fetch_add(1, Ordering::Relaxed) < self.max_waiting).then_some(place)
-    }
-
     /// Number of queries that wait for the server. A batch of reads is one, or a few.
     pub fn waiting(&self) -> usize {
-        self.waiting.load(Ordering::Relaxed)
+        self.max_waiting - self.places.available_permits()
     }
 
     /// Number of connections.
     pub(super) const fn count(&self) -> usize {
         self.supervisors.len()
-    }
-}
-
-struct Place<'readers>(&'readers AtomicUsize);
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
