@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc::error::{TryRecvError, TrySendError};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 
 use super::write::Write;
@@ -30,14 +31,10 @@ const EXPIRED: &str = "the write did not begin in time";
 pub struct WriteQueue<W: Write> {
     /// Timeout of a write.
     timeout: Duration,
-    commands: mpsc::Sender<Command<W>>,
+    jobs: mpsc::Sender<Job<W>>,
+    /// Whether the queue is closed. The task has the only receiver.
+    is_closed: watch::Sender<bool>,
     observer: Arc<dyn Observer>,
-}
-
-enum Command<W: Write> {
-    Write(Job<W>),
-    /// Commits the writes queued before, then stops and replies.
-    Stop(oneshot::Sender<()>),
 }
 
 struct Job<W: Write> {
@@ -66,9 +63,12 @@ impl<W: Write> WriteQueue<W> {
         queue: usize,
         observer: Arc<dyn Observer>,
     ) -> Self {
-        let (commands, queued) = mpsc::channel(queue);
-        tokio::spawn(work(supervisor, queued, Arc::clone(&observer)));
-        Self { timeout, commands, observer }
+        let (jobs, queued) = mpsc::channel(queue);
+        let (is_closed, closed) = watch::channel(false);
+        let writer =
+            Writer { jobs: queued, is_closed: closed, writes: Vec::new(), replies: Vec::new(), completed: Vec::new() };
+        tokio::spawn(writer.run(supervisor, Arc::clone(&observer)));
+        Self { timeout, jobs, is_closed, observer }
     }
 
     /// Queues a write and waits for its commit. The write is carried out even if the caller stops waiting.
@@ -102,13 +102,13 @@ impl<W: Write> WriteQueue<W> {
         let (reply, completed) = oneshot::channel();
         // Here, because a panic would end the queue's task.
         let bytes = write.bytes();
-        self.commands.try_send(Command::Write(Job { write, bytes, deadline, reply })).map_err(|rejected| {
+        self.jobs.try_send(Job { write, bytes, deadline, reply }).map_err(|rejected| {
             Error::Unavailable(match rejected {
-                mpsc::error::TrySendError::Full(_) => {
+                TrySendError::Full(_) => {
                     self.observer.refused();
                     "the write queue is full".into()
                 }
-                mpsc::error::TrySendError::Closed(_) => CLOSED.into(),
+                TrySendError::Closed(_) => CLOSED.into(),
             })
         })?;
         match timeout_at(deadline, completed).await {
@@ -123,55 +123,14 @@ impl<W: Write> WriteQueue<W> {
 
     /// Number of writes that wait for a batch.
     pub fn waiting(&self) -> usize {
-        self.commands.max_capacity() - self.commands.capacity()
+        self.jobs.max_capacity() - self.jobs.capacity()
     }
 
     /// Commits the queued writes. Later ones fail with [`Error::Unavailable`].
     pub async fn close(&self) {
-        let (done, stopped) = oneshot::channel();
-        // Either error means that the task has already ended.
-        if self.commands.send(Command::Stop(done)).await.is_ok() {
-            let _ = stopped.await;
-        }
-    }
-}
-
-async fn work<W: Write>(
-    supervisor: Arc<Supervisor>,
-    commands: mpsc::Receiver<Command<W>>,
-    observer: Arc<dyn Observer>,
-) {
-    let mut writer = Writer { commands, writes: Vec::new(), replies: Vec::new(), completed: Vec::new() };
-    // Size of the last batch, and the duration of its commit.
-    let (mut size, mut took) = (0, Duration::ZERO);
-    let done = loop {
-        let stop = writer.gather(size, took / 4).await;
-        size = writer.writes.len();
-        if size > 0 {
-            let began = Instant::now();
-            let writes = std::mem::take(&mut writer.writes);
-            // Sends the batch before replying to the last one, so that the server is not idle in between.
-            let (outcome, ()) =
-                tokio::join!(commit(&supervisor, writes), async { writer.completed.drain(..).for_each(send) });
-            took = began.elapsed();
-            observer.batch(size, took);
-            writer.complete(outcome, began);
-        }
-        if stop.is_some() || writer.commands.is_closed() {
-            break stop;
-        }
-    };
-    writer.completed.drain(..).for_each(send);
-    writer.commands.close();
-    let mut stops: Vec<_> = done.into_iter().collect();
-    while let Ok(command) = writer.commands.try_recv() {
-        match command {
-            Command::Write(job) => send((job.reply, (Err(Error::Unavailable(CLOSED.into())), Instant::now()))),
-            Command::Stop(done) => stops.push(done),
-        }
-    }
-    for done in stops {
-        let _ = done.send(());
+        self.is_closed.send_replace(true);
+        // Until the task has ended.
+        self.is_closed.closed().await;
     }
 }
 
@@ -181,7 +140,8 @@ fn send<T>((reply, result): (oneshot::Sender<T>, T)) {
 }
 
 struct Writer<W: Write> {
-    commands: mpsc::Receiver<Command<W>>,
+    jobs: mpsc::Receiver<Job<W>>,
+    is_closed: watch::Receiver<bool>,
     /// The next batch, and where to send its results.
     writes: Vec<W>,
     replies: Vec<Reply<W>>,
@@ -190,44 +150,73 @@ struct Writer<W: Write> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Gathers the queued writes, and waits for the first one. Returns `Some` if the writer is to stop after them.
+    async fn run(mut self, supervisor: Arc<Supervisor>, observer: Arc<dyn Observer>) {
+        // Size of the last batch, and the duration of its commit.
+        let (mut size, mut took) = (0, Duration::ZERO);
+        while self.gather(size, took / 4).await {
+            let (began, writes) = (Instant::now(), std::mem::take(&mut self.writes));
+            size = writes.len();
+            if size == 0 {
+                continue;
+            }
+            // Sends the batch before replying to the last one, so that the server is not idle in between.
+            let (outcome, ()) =
+                tokio::join!(commit(&supervisor, writes), async { self.completed.drain(..).for_each(send) });
+            took = began.elapsed();
+            observer.batch(size, took);
+            self.complete(outcome, began);
+        }
+    }
+
+    /// Gathers the queued writes, and waits for the first one. Returns false if the queue is closed and empty.
     ///
     /// Replies to the last batch are sent before any wait. Clients often send their next request at once. If commits are
     /// slow, because of the disk or a remote standby, the batch waits for these requests. Otherwise half of them would
     /// always just miss a batch. The wait ends when as many writes have arrived as were completed, or after `max_wait`: a
     /// quarter of the last commit, and none for commits shorter than 2 ms.
-    async fn gather(&mut self, expected: usize, max_wait: Duration) -> Option<oneshot::Sender<()>> {
+    async fn gather(&mut self, expected: usize, max_wait: Duration) -> bool {
+        if *self.is_closed.borrow() {
+            self.jobs.close();
+        }
         let waits = max_wait >= MIN_WAIT;
-        let mut next = self.commands.try_recv().ok();
+        let mut next = self.jobs.try_recv().ok();
         if waits || next.is_none() {
             self.completed.drain(..).for_each(send);
         }
         if next.is_none() {
-            next = self.commands.recv().await;
+            next = self.next().await;
         }
-        let until = Instant::now() + max_wait;
+        let (is_open, until) = (next.is_some(), Instant::now() + max_wait);
         let mut bytes = 0;
-        loop {
-            match next? {
-                Command::Write(job) if job.deadline > Instant::now() => {
-                    bytes += job.bytes;
-                    self.writes.push(job.write);
-                    self.replies.push(job.reply);
-                }
-                Command::Write(job) => send((job.reply, (Err(Error::Unavailable(EXPIRED.into())), Instant::now()))),
-                Command::Stop(done) => return Some(done),
+        while let Some(job) = next {
+            if job.deadline > Instant::now() {
+                bytes += job.bytes;
+                self.writes.push(job.write);
+                self.replies.push(job.reply);
+            } else {
+                send((job.reply, (Err(Error::Unavailable(EXPIRED.into())), Instant::now())));
             }
             if self.writes.len() >= W::BATCH || bytes >= BATCH_BYTES {
-                return None;
+                break;
             }
-            next = match self.commands.try_recv() {
-                Ok(command) => Some(command),
-                Err(_) if waits && self.writes.len() < expected => {
-                    timeout_at(until, self.commands.recv()).await.ok()?
+            next = match self.jobs.try_recv() {
+                Err(TryRecvError::Empty) if waits && self.writes.len() < expected => {
+                    timeout_at(until, self.next()).await.ok().flatten()
                 }
-                Err(_) => return None,
+                received => received.ok(),
             };
         }
+        is_open
+    }
+
+    /// Waits for the next write. `None` if the queue is closed and empty.
+    async fn next(&mut self) -> Option<Job<W>> {
+        tokio::select! {
+            job = self.jobs.recv() => return job,
+            // It was closed or dropped.
+            _ = self.is_closed.changed() => self.jobs.close(),
+        }
+        self.jobs.recv().await
     }
 
     /// Assigns the results of a batch to its callers.
