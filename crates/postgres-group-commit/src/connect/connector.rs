@@ -89,7 +89,7 @@ impl Connector {
         let tls = MakeRustlsConnect::new(timeout(limits.open(), self.tls()).await.map_err(hangs)??);
         self.server.attempt();
         let mut answers: FuturesUnordered<_> =
-            self.url.hosts().iter().map(|host| Box::pin(self.clone().try_host(host.clone(), tls.clone()))).collect();
+            self.url.hosts.iter().map(|host| Box::pin(self.clone().try_host(host.clone(), tls.clone()))).collect();
         let (mut offers, mut failure) = (Vec::<Box<Offer>>::new(), timed_out(limits.open()));
         let mut deadline = Instant::now() + limits.open();
         while let Ok(Some(answer)) = timeout_at(deadline, answers.next()).await {
@@ -165,13 +165,9 @@ impl Connector {
     /// Reads the certificate authorities on a blocking thread, because their mount may hang. Connection attempts share a
     /// read that hangs, so that it occupies only one thread.
     async fn tls(&self) -> Result<ClientConfig> {
-        let settings = self.url.tls();
-        if !settings.has_authorities() {
-            return settings.read();
-        }
         let mut reading = self.reading.lock().await;
         let read = reading.get_or_insert_with(|| {
-            let settings = settings.clone();
+            let settings = self.url.tls.clone();
             spawn_blocking(move || settings.read())
         });
         let config = read.await;

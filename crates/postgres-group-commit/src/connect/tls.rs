@@ -20,8 +20,10 @@ pub type Stream = <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream;
 /// They are parsed here because tokio-postgres does not support `sslrootcert` or the modes that verify certificates.
 #[derive(Clone, Debug)]
 pub struct TlsSettings {
-    mode: Mode,
-    authorities: Option<Source>,
+    /// The mode of tokio-postgres.
+    pub mode: SslMode,
+    /// The trusted authorities, and whether a server must also have its own name.
+    authorities: Option<(Source, bool)>,
 }
 
 /// Source of the trusted certificate authorities.
@@ -33,79 +35,58 @@ enum Source {
     System,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mode {
-    Disable,
-    Prefer,
-    Require,
-    VerifyCa,
-    VerifyFull,
-}
-
 impl TlsSettings {
     /// Removes the TLS parameters from a URL and returns the rest and the settings. Errors quote no part of the URL.
     pub fn take_from(url: &str) -> Result<(String, Self), InvalidUrl> {
         let (mut mode, mut authorities) = (None, None);
-        let Some((address, query)) = url.split_once('?') else {
-            return Ok((url.to_owned(), Self { mode: Mode::Prefer, authorities }));
-        };
+        let (address, query) = url.split_once('?').unwrap_or((url, ""));
         let mut rest = Vec::new();
-        for pair in query.split('&') {
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let value = percent_decode_str(value).decode_utf8_lossy();
             match name {
-                "sslmode" => mode = Some(Mode::parse(&value)?),
+                "sslmode" => mode = Some(value),
                 "sslrootcert" if value == "system" => authorities = Some(Source::System),
                 "sslrootcert" => authorities = Some(Source::File(PathBuf::from(&*value))),
                 _ => rest.push(pair),
             }
         }
-        let is_system = authorities == Some(Source::System);
-        match (mode.unwrap_or(if is_system { Mode::VerifyFull } else { Mode::Prefer }), &authorities) {
-            (Mode::VerifyCa | Mode::VerifyFull, None) => Err(InvalidUrl(
-                "has an sslmode that verifies certificates, which needs the authorities to trust: sslrootcert=FILE, in \
-                 PEM, or sslrootcert=system"
-                    .into(),
-            )),
+        let default = if authorities == Some(Source::System) { "verify-full" } else { "prefer" };
+        let refuse = |why: &str| Err(InvalidUrl(why.into()));
+        let (mode, authorities) = match (mode.as_deref().unwrap_or(default), authorities) {
+            ("disable", None) => (SslMode::Disable, None),
+            ("prefer", None) => (SslMode::Prefer, None),
+            ("require", None) => (SslMode::Require, None),
+            ("verify-full", Some(source)) => (SslMode::Require, Some((source, true))),
             // As in libpq: public authorities issue certificates to anybody, so the host name must be verified.
-            (Mode::Disable | Mode::Prefer | Mode::Require | Mode::VerifyCa, Some(Source::System)) => {
-                Err(InvalidUrl("has sslrootcert=system, which needs sslmode=verify-full".into()))
+            ("disable" | "prefer" | "require" | "verify-ca", Some(Source::System)) => {
+                return refuse("has sslrootcert=system, which needs sslmode=verify-full");
             }
-            (Mode::Disable | Mode::Prefer, Some(_)) => Err(InvalidUrl(
-                "has an sslrootcert, which its sslmode ignores: use verify-full or verify-ca".into(),
-            )),
             // As in libpq: a root certificate file makes `require` verify.
-            (Mode::Require, Some(_)) => Ok((Mode::VerifyCa, authorities)),
-            (mode, _) => Ok((mode, authorities)),
-        }
-        .map(|(mode, authorities)| {
-            let query = if rest.is_empty() { String::new() } else { format!("?{}", rest.join("&")) };
-            (format!("{address}{query}"), Self { mode, authorities })
-        })
-    }
-
-    /// The mode of tokio-postgres.
-    pub const fn mode(&self) -> SslMode {
-        match self.mode {
-            Mode::Disable => SslMode::Disable,
-            Mode::Prefer => SslMode::Prefer,
-            Mode::Require | Mode::VerifyCa | Mode::VerifyFull => SslMode::Require,
-        }
-    }
-
-    /// Returns whether [`Self::read`] reads files.
-    pub const fn has_authorities(&self) -> bool {
-        self.authorities.is_some()
+            ("require" | "verify-ca", Some(source)) => (SslMode::Require, Some((source, false))),
+            ("disable" | "prefer", Some(_)) => {
+                return refuse("has an sslrootcert, which its sslmode ignores: use verify-full or verify-ca");
+            }
+            ("verify-ca" | "verify-full", None) => {
+                return refuse(
+                    "has an sslmode that verifies certificates, which needs the authorities to trust: \
+                     sslrootcert=FILE, in PEM, or sslrootcert=system",
+                );
+            }
+            _ => return refuse("has an unknown sslmode: use disable, prefer, require, verify-ca or verify-full"),
+        };
+        let query = if rest.is_empty() { String::new() } else { format!("?{}", rest.join("&")) };
+        Ok((format!("{address}{query}"), Self { mode, authorities }))
     }
 
     /// Reads the authorities again, so that a renewed file takes effect with the next connection. May block.
     pub fn read(&self) -> Result<ClientConfig> {
-        let authorities = self.authorities.as_ref().map(Source::read).transpose();
-        let authorities = authorities.map_err(|why| Error::Failed(format!("sslrootcert: {why}"), None))?;
-        let trust = match (authorities, self.mode) {
-            (None, _) => Trust::Anybody,
-            (Some(authorities), Mode::VerifyFull) => Trust::Name(authorities),
-            (Some(authorities), _) => Trust::Authority(authorities),
+        let trust = match &self.authorities {
+            None => Trust::Anybody,
+            Some((source, by_name)) => {
+                let trust = if *by_name { Trust::Name } else { Trust::Authority };
+                trust(source.read().map_err(|why| Error::Failed(format!("sslrootcert: {why}"), None))?)
+            }
         };
         tls::client(trust, &[b"postgresql"]).map_err(|error| Error::Failed(error.to_string(), None))
     }
@@ -124,23 +105,6 @@ impl Source {
     }
 }
 
-impl Mode {
-    fn parse(text: &str) -> Result<Self, InvalidUrl> {
-        Ok(match text {
-            "disable" => Self::Disable,
-            "prefer" => Self::Prefer,
-            "require" => Self::Require,
-            "verify-ca" => Self::VerifyCa,
-            "verify-full" => Self::VerifyFull,
-            _ => {
-                return Err(InvalidUrl(
-                    "has an unknown sslmode: use disable, prefer, require, verify-ca or verify-full".into(),
-                ));
-            }
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -151,14 +115,21 @@ mod tests {
             let (url, settings) = TlsSettings::take_from(url).unwrap();
             (url, settings.mode, settings.authorities)
         };
-        assert_eq!(taken("postgres://db/shop"), ("postgres://db/shop".into(), Mode::Prefer, None));
+        assert_eq!(taken("postgres://db/shop"), ("postgres://db/shop".into(), SslMode::Prefer, None));
         assert_eq!(
             taken("postgres://db/shop?sslmode=verify-full&a=%20+b&sslrootcert=%2Fetc/my%20ca.pem"),
-            ("postgres://db/shop?a=%20+b".into(), Mode::VerifyFull, Some(Source::File("/etc/my ca.pem".into())))
+            (
+                "postgres://db/shop?a=%20+b".into(),
+                SslMode::Require,
+                Some((Source::File("/etc/my ca.pem".into()), true))
+            )
         );
-        assert_eq!(taken("postgres://db/shop?sslmode=disable"), ("postgres://db/shop".into(), Mode::Disable, None));
-        let with_authorities = taken("postgres://db/shop?sslrootcert=ca.pem&sslmode=require");
-        assert_eq!(with_authorities.1, Mode::VerifyCa, "as in libpq");
+        assert_eq!(taken("postgres://db/shop?sslmode=disable"), ("postgres://db/shop".into(), SslMode::Disable, None));
+        for mode in ["require", "verify-ca"] {
+            let verified = taken(&format!("postgres://db/shop?sslrootcert=ca.pem&sslmode={mode}"));
+            let authority = Some((Source::File("ca.pem".into()), false));
+            assert_eq!((verified.1, verified.2), (SslMode::Require, authority), "as in libpq");
+        }
     }
 
     #[test]
@@ -167,7 +138,8 @@ mod tests {
             ["sslrootcert=system", "sslmode=verify-full&sslrootcert=system", "sslrootcert=system&sslmode=verify-full"]
         {
             let settings = TlsSettings::take_from(&format!("postgres://db/shop?{query}")).unwrap().1;
-            assert_eq!((settings.mode, settings.authorities), (Mode::VerifyFull, Some(Source::System)), "{query}");
+            let expected = (SslMode::Require, Some((Source::System, true)));
+            assert_eq!((settings.mode, settings.authorities), expected, "{query}");
         }
         for mode in ["disable", "prefer", "require", "verify-ca"] {
             let why =

@@ -28,8 +28,8 @@ const TCP_USER_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct DatabaseUrl {
     config: Config,
     /// `config` for each host alone.
-    hosts: Vec<Config>,
-    tls: TlsSettings,
+    pub(super) hosts: Vec<Config>,
+    pub(super) tls: TlsSettings,
     /// Parameters to display, as given.
     parameters: Vec<String>,
     /// Timeout of a read, a write or a transaction, by default 1.8 s. The timeouts of their parts are fractions of it, such as
@@ -54,7 +54,7 @@ impl DatabaseUrl {
         }
         let (address, tls) = TlsSettings::take_from(text)?;
         let why = || unusable_parameter(&address).unwrap_or_else(malformed);
-        let configure = |text: &str| configure(text, tls.mode()).ok_or_else(why);
+        let configure = |text: &str| configure(text, tls.mode).ok_or_else(why);
         let config = configure(&address)?;
         let hosts = split_hosts(&address).iter().map(|text| configure(text)).collect::<Result<_, _>>()?;
         let query = text.split_once('?').map_or("", |(_, query)| query).split('&');
@@ -62,17 +62,8 @@ impl DatabaseUrl {
         Ok(Self { config, hosts, tls, parameters: parameters.map(str::to_owned).collect(), timeout: DEFAULT_TIMEOUT })
     }
 
-    /// The configuration for each host.
-    pub(super) fn hosts(&self) -> &[Config] {
-        &self.hosts
-    }
-
     pub(super) fn limits(&self) -> Limits {
         Limits(self.timeout)
-    }
-
-    pub(super) const fn tls(&self) -> &TlsSettings {
-        &self.tls
     }
 }
 
@@ -181,7 +172,7 @@ mod tests {
                 Host::Tcp(name) => (name.clone(), config.get_ports().to_vec(), config.get_hosts().len()),
                 Host::Unix(folder) => panic!("{}", folder.display()),
             };
-            url.hosts().iter().map(name).collect::<Vec<_>>()
+            url.hosts.iter().map(name).collect::<Vec<_>>()
         };
         assert_eq!(
             hosts("postgres://ada:s%40cret@db1:5433,db2:5434/shop"),
