@@ -11,21 +11,6 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
-/// The cryptography of TLS. Every configuration names it, so that none depends on the process-wide default.
-fn provider() -> Arc<CryptoProvider> {
-    Arc::new(ring::default_provider())
-}
-
-/// Parses the certificates of a PEM file, in order. Fails if there is none. Errors name `file`.
-fn certificates(pem: &[u8], file: impl Display) -> Result<Vec<CertificateDer<'static>>, String> {
-    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-    match certificates {
-        Ok(found) if found.is_empty() => Err(format!("{file} has no certificate in PEM")),
-        Ok(found) => Ok(found),
-        Err(error) => Err(format!("{file} is not PEM: {error}")),
-    }
-}
-
 /// The servers that a client trusts.
 #[derive(Debug)]
 pub enum Trust {
@@ -58,7 +43,9 @@ impl Authorities {
     ///
     /// Fails if none is usable. The error names `file`.
     pub fn of_pem(pem: &[u8], file: impl Display) -> Result<Self, String> {
-        Self::new(certificates(pem, &file)?).ok_or_else(|| format!("{file} has no usable certificate"))
+        let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+        let found = found.map_err(|error| format!("{file} is not PEM: {error}"))?;
+        Self::new(found).ok_or_else(|| format!("{file} has no usable certificate in PEM"))
     }
 
     /// Returns the operating system's authorities, or those of the file that `SSL_CERT_FILE` names. May block.
@@ -78,7 +65,8 @@ impl Authorities {
 ///
 /// Fails if no TLS version is available.
 pub fn client(trust: Trust, protocols: &[&[u8]]) -> Result<ClientConfig, rustls::Error> {
-    let provider = provider();
+    // Named, so that nothing depends on the default of the process.
+    let provider = Arc::new(ring::default_provider());
     let verifier = Verifier { trust, provider: Arc::clone(&provider) };
     let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
     let config = config.dangerous().with_custom_certificate_verifier(Arc::new(verifier));
