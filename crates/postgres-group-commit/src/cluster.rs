@@ -132,7 +132,7 @@ impl Cluster {
         if self.is_closed.load(Ordering::Relaxed) {
             return Err(Error::Unavailable(CLOSED.into()));
         }
-        Ok(self.connector.connect().await?.0)
+        self.connector.connect().await
     }
 
     /// Runs `steps` as a transaction, on a connection of its own. If it ends before its commit, the connection is dropped and
@@ -193,7 +193,7 @@ impl Cluster {
         let Some(prepared) = opened.iter().find_map(|opened| opened.connection.current()) else {
             return self.connection().await.map(drop);
         };
-        prepared.refusal(limit).await?.map_or(Ok(()), |why| Err(Error::Unavailable(why)))
+        self.connector.refusal(&prepared, limit).await?.map_or(Ok(()), |why| Err(Error::Unavailable(why)))
     }
 
     /// Returns for each connection its purpose and whether it is up. Empty with [`Options::one_connection`].

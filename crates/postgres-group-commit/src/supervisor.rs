@@ -132,15 +132,14 @@ struct Renewal {
 
 impl Renewal {
     async fn run(self, mut current: Arc<PreparedConnection>, mut driver: JoinHandle<()>) {
-        let limit = self.connector.limits().operation();
         loop {
-            let renewed = match timeout(MAX_AGE, lost(&current, &mut driver, limit)).await {
+            let renewed = match timeout(MAX_AGE, self.lost(&current, &mut driver)).await {
                 Ok(why) => Err(why),
                 // An old connection serves until the next one is open, and its users finish on it. It can still be lost
                 // before that.
                 Err(_) => tokio::select! {
                     next = self.open_next(false) => Ok(next),
-                    why = lost(&current, &mut driver, limit) => Err(why),
+                    why = self.lost(&current, &mut driver) => Err(why),
                 },
             };
             (current, driver) = match renewed {
@@ -155,6 +154,23 @@ impl Renewal {
                 }
             };
             self.publish(State::Open(Arc::clone(&current)));
+        }
+    }
+
+    /// Waits until the connection is lost and returns the cause.
+    async fn lost(&self, prepared: &PreparedConnection, driver: &mut JoinHandle<()>) -> String {
+        let limit = self.connector.limits().operation();
+        let mut checks = interval(CHECK_INTERVAL);
+        checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                _ = &mut *driver => return "the connection was closed".into(),
+                _ = checks.tick() => match self.connector.refusal(prepared, limit).await {
+                    Ok(None) => {}
+                    Ok(Some(why)) => return why,
+                    Err(error) => return error.to_string(),
+                },
+            }
         }
     }
 
@@ -201,22 +217,6 @@ fn delay(attempts: u32) -> Duration {
     // Without random bytes, waits for the full delay.
     let random = getrandom::u32().unwrap_or(u32::MAX);
     delay / 2 + (delay / 2).mul_f64(f64::from(random) / f64::from(u32::MAX))
-}
-
-/// Waits until the connection is lost and returns the cause.
-async fn lost(prepared: &PreparedConnection, driver: &mut JoinHandle<()>, limit: Duration) -> String {
-    let mut checks = interval(CHECK_INTERVAL);
-    checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        tokio::select! {
-            _ = &mut *driver => return "the connection was closed".into(),
-            _ = checks.tick() => match prepared.refusal(limit).await {
-                Ok(None) => {}
-                Ok(Some(why)) => return why,
-                Err(error) => return error.to_string(),
-            },
-        }
-    }
 }
 
 #[cfg(test)]

@@ -2,16 +2,13 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tokio::task::AbortHandle;
-use tokio::time::timeout;
-use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row, Statement};
 
-use crate::error::{Error, Result, timed_out};
+use crate::error::{Error, Result};
 
 /// A connection, driven by its own task.
 ///
@@ -20,16 +17,12 @@ use crate::error::{Error, Result, timed_out};
 pub struct Connection {
     /// Runs statements. A commit needs [`Connection::not_warned_since`].
     pub client: Client,
-    warnings: Arc<AtomicU64>,
-    driver: AbortHandle,
-    discarded: AtomicBool,
+    pub(super) warnings: Arc<AtomicU64>,
+    pub(super) driver: AbortHandle,
+    pub(super) discarded: AtomicBool,
 }
 
 impl Connection {
-    pub(super) const fn new(client: Client, warnings: Arc<AtomicU64>, driver: AbortHandle) -> Self {
-        Self { client, warnings, driver, discarded: AtomicBool::new(false) }
-    }
-
     /// Number of warnings that the server has sent on this connection.
     ///
     /// If a commit's wait for the synchronous standby is cancelled, PostgreSQL reports success after a warning. A write
@@ -93,21 +86,10 @@ pub(super) const WITH_STANDBYS: &str =
 pub struct PreparedConnection {
     /// The connection itself, on which a transaction of a [`Write`](crate::Write) begins and commits.
     pub connection: Connection,
-    statements: HashMap<&'static str, Statement>,
-    check: &'static str,
-    standbys: Arc<[AtomicI64; 2]>,
+    pub(super) statements: HashMap<&'static str, Statement>,
 }
 
 impl PreparedConnection {
-    pub(super) const fn new(
-        connection: Connection,
-        statements: HashMap<&'static str, Statement>,
-        check: &'static str,
-        standbys: Arc<[AtomicI64; 2]>,
-    ) -> Self {
-        Self { connection, statements, check, standbys }
-    }
-
     /// Runs a statement. If it is prepared, it is sent whole before the first wait, so a caller that goes away leaves nothing
     /// half done.
     ///
@@ -135,22 +117,5 @@ impl PreparedConnection {
     /// Returns whether its statements are prepared. False with [`Options::one_connection`](crate::Options::one_connection).
     pub fn is_prepared(&self) -> bool {
         self.statements.len() > 1
-    }
-
-    /// Returns the reason why the server must not be used, or `None` if it may.
-    pub(crate) async fn refusal(&self, limit: Duration) -> Result<Option<String>> {
-        let checked = timeout(limit, self.query(self.check, &[])).await.map_err(|_| timed_out(limit))?;
-        match checked {
-            // The check has come between a batch that failed and its `ROLLBACK`.
-            Err(error) if error.code() == Some(&SqlState::IN_FAILED_SQL_TRANSACTION) => Ok(None),
-            rows => {
-                let rows = rows?;
-                let Some(row) = rows.first() else { return Ok(None) };
-                for (column, number) in (1..).zip(&*self.standbys) {
-                    number.store(row.try_get(column)?, Ordering::Relaxed);
-                }
-                Ok(row.try_get(0)?)
-            }
-        }
     }
 }

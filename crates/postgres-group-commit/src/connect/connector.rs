@@ -1,7 +1,7 @@
 //! Opens connections to one server, and configures them.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
@@ -11,7 +11,7 @@ use rustls::ClientConfig;
 use tokio::sync::{Mutex, Notify};
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
-use tokio_postgres::error::Severity;
+use tokio_postgres::error::{Severity, SqlState};
 use tokio_postgres::{AsyncMessage, Client, Config, SimpleQueryMessage, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
@@ -51,7 +51,7 @@ pub struct Connector {
     url: DatabaseUrl,
     application_name: String,
     session: String,
-    /// The statement that checks the server, before a connection is used and by [`PreparedConnection::refusal`].
+    /// The statement that checks the server, before a connection is used and by [`Self::refusal`].
     check: &'static str,
     /// Signalled by each notification of the server.
     pub notified: Arc<Notify>,
@@ -78,11 +78,12 @@ impl Connector {
     }
 
     /// Connects to the server that this process uses. All hosts are tried at once, so that one that hangs delays nothing.
-    /// If none of them is that server, another may be chosen. Also returns the task that drives the connection.
-    pub async fn connect(&self) -> Result<(Connection, JoinHandle<()>)> {
-        self.open(false).await
+    /// If none of them is that server, another may be chosen.
+    pub async fn connect(&self) -> Result<Connection> {
+        Ok(self.open(false).await?.0)
     }
 
+    /// Also returns the task that drives the connection.
     async fn open(&self, is_supervised: bool) -> Result<(Connection, JoinHandle<()>)> {
         let limits = self.limits();
         let hangs = |_| Error::Unavailable(format!("sslrootcert cannot be read within {:?}", limits.open()));
@@ -157,7 +158,10 @@ impl Connector {
     fn admit(&self, offer: Box<Offer>, is_supervised: bool) -> Result<(Connection, JoinHandle<()>), Box<Offer>> {
         let Offer { server, client, warnings, driver } = *offer;
         match self.server.admit(&server, driver, is_supervised) {
-            Ok(driver) => Ok((Connection::new(client, warnings, driver.abort_handle()), driver)),
+            Ok(driver) => {
+                let discarded = AtomicBool::new(false);
+                Ok((Connection { client, warnings, driver: driver.abort_handle(), discarded }, driver))
+            }
             Err(driver) => Err(Box::new(Offer { server, client, warnings, driver })),
         }
     }
@@ -186,8 +190,21 @@ impl Connector {
             try_join_all(statements.iter().copied().chain([self.check]).map(prepare)).await
         });
         let statements = prepared.await.inspect_err(|_| connection.discard())?.into_iter().collect();
-        let (check, standbys) = (self.check, Arc::clone(&self.standbys));
-        Ok((Arc::new(PreparedConnection::new(connection, statements, check, standbys)), driver))
+        Ok((Arc::new(PreparedConnection { connection, statements }), driver))
+    }
+
+    /// Returns the reason why the server must not be used, or `None` if it may.
+    pub async fn refusal(&self, prepared: &PreparedConnection, limit: Duration) -> Result<Option<String>> {
+        let rows = match timeout(limit, prepared.query(self.check, &[])).await.map_err(|_| timed_out(limit))? {
+            // The check has come between a batch that failed and its `ROLLBACK`.
+            Err(error) if error.code() == Some(&SqlState::IN_FAILED_SQL_TRANSACTION) => return Ok(None),
+            rows => rows?,
+        };
+        let Some(row) = rows.first() else { return Ok(None) };
+        for (column, number) in (1..).zip(&*self.standbys) {
+            number.store(row.try_get(column)?, Ordering::Relaxed);
+        }
+        Ok(row.try_get(0)?)
     }
 }
 
@@ -212,8 +229,7 @@ async fn drive(
 /// Connects, and fails if a pooler shares the connection with other clients.
 pub async fn connect(connector: &Connector) -> Result<Connection> {
     let connect = async || connector.connect().await;
-    let (connection, _) = retry(connect).await?;
-    let (second, _) = retry(connect).await?;
+    let (connection, second) = (retry(connect).await?, retry(connect).await?);
     let limit = connector.limits().open();
     timeout(limit, pooler::refuse_shared(&connection, &second)).await.map_err(|_| timed_out(limit))??;
     Ok(connection)
