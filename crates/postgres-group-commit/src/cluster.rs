@@ -104,7 +104,7 @@ impl Cluster {
     ///
     /// Fails if the server is not reachable, or rejects a statement.
     pub async fn single_writes(&self, name: &'static str, statements: &[&'static str]) -> Result<SingleWrites> {
-        Ok(SingleWrites::new(self.open(statements, name, Load::Single).await?))
+        Ok(SingleWrites(self.open(statements, name, Load::Single).await?))
     }
 
     /// Returns a connection for a purpose. With [`Options::one_connection`], all share one, and only prepare what they run.

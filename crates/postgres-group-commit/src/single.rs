@@ -10,13 +10,9 @@ use super::supervisor::Supervisor;
 
 /// A connection for writes of one statement that are too rare for a batch. They share it.
 #[derive(Debug)]
-pub struct SingleWrites(Arc<Supervisor>);
+pub struct SingleWrites(pub(super) Arc<Supervisor>);
 
 impl SingleWrites {
-    pub(super) const fn new(supervisor: Arc<Supervisor>) -> Self {
-        Self(supervisor)
-    }
-
     /// Runs a statement and waits for its commit. Once it is sent, it is carried out even if the caller stops waiting.
     ///
     /// # Errors

@@ -79,8 +79,8 @@ impl Supervisor {
         Err(Error::Unavailable(match state {
             Ok(Ok(State::Open(current))) => return Ok(current),
             Ok(Ok(State::Refused(why))) => format!("no connection to PostgreSQL ({why})"),
-            _ if self.is_open() => "no connection to PostgreSQL in time".into(),
-            _ => CLOSED.into(),
+            Ok(Ok(State::Closed)) => CLOSED.into(),
+            _ => "no connection to PostgreSQL in time".into(),
         }))
     }
 
@@ -103,10 +103,6 @@ impl Supervisor {
 
     pub fn is_up(&self) -> bool {
         self.current().is_some()
-    }
-
-    pub fn is_open(&self) -> bool {
-        !matches!(&*self.state.borrow(), State::Closed)
     }
 
     pub fn close(&self) {
