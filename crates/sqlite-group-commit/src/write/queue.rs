@@ -40,8 +40,6 @@ pub enum Command {
 pub struct Consumer {
     pub commands: mpsc::Receiver<Command>,
     pub queued: Arc<AtomicIsize>,
-    pub observer: Arc<dyn Observer>,
-    pub capacity: usize,
     /// Reports the writer's failure before its jobs report theirs.
     pub report: watch::Sender<State>,
     /// When the writer began what it is doing. `None` while it waits for writes.
@@ -70,14 +68,7 @@ impl WriteQueue {
         let (queue, commands) = mpsc::sync_channel(capacity);
         let (report, state) = watch::channel(State::Running);
         let (queued, busy_since) = (Arc::<AtomicIsize>::default(), Arc::default());
-        let of_writer = Consumer {
-            commands,
-            queued: Arc::clone(&queued),
-            observer: Arc::clone(&observer),
-            capacity,
-            report,
-            busy_since: Arc::clone(&busy_since),
-        };
+        let of_writer = Consumer { commands, queued: Arc::clone(&queued), report, busy_since: Arc::clone(&busy_since) };
         (Self { queue, queued, observer, state, busy_since }, of_writer)
     }
 

@@ -46,7 +46,7 @@ pub struct Writer {
     /// When the record was last read: another process that is killed may have left an outdated one.
     record_read: Instant,
     wal: Wal,
-    busy_timeout: Duration,
+    options: Options,
     /// The end of the last wait for another process, or of the last pause.
     turn_began: Instant,
 }
@@ -62,10 +62,9 @@ impl Writer {
         options: &Options,
     ) -> (WriteQueue, Self) {
         let (writes, queue) = WriteQueue::new(options.queue, Arc::clone(&options.observer));
-        let wal = Wal::new(wal_index, Arc::clone(&readers), folder, options);
-        let busy_timeout = options.busy_timeout;
+        let (wal, options) = (Wal::new(wal_index, Arc::clone(&readers), folder, options.clone()), options.clone());
         let (turn_began, record_read, recorded) = (Instant::now(), Instant::now(), None);
-        let writer = Self { queue, readers, files, generations, recorded, record_read, wal, busy_timeout, turn_began };
+        let writer = Self { queue, readers, files, generations, recorded, record_read, wal, options, turn_began };
         (writes, writer)
     }
 
@@ -80,7 +79,7 @@ impl Writer {
     }
 
     /// Runs until it receives `Stop`. An error is fatal to the process.
-    fn run(&mut self, conn: &Connection) -> std::result::Result<(), String> {
+    fn run(&mut self, conn: &Connection) -> Result<(), String> {
         let conn = WriteConnection::new(conn);
         while self.step(&conn, HOUSEKEEPING)?.is_continue() {
             if self.turn_began.elapsed() < TURN {
@@ -97,7 +96,7 @@ impl Writer {
 
     /// Commits the queued writes as one batch. Waits for the first one, and does the housekeeping if none comes within
     /// `wait`. Breaks at `Stop`. An error is fatal to the process.
-    pub fn step(&mut self, conn: &WriteConnection<'_>, wait: Duration) -> std::result::Result<ControlFlow<()>, String> {
+    pub fn step(&mut self, conn: &WriteConnection<'_>, wait: Duration) -> Result<ControlFlow<()>, String> {
         match self.queue.commands.recv_timeout(wait) {
             Ok(Command::Write(first)) => {
                 *self.queue.busy_since.lock() = Some(Instant::now());
@@ -115,23 +114,19 @@ impl Writer {
         }
     }
 
-    fn write(
-        &mut self,
-        conn: &WriteConnection<'_>,
-        first: Box<dyn AnyJob>,
-    ) -> std::result::Result<ControlFlow<()>, String> {
+    fn write(&mut self, conn: &WriteConnection<'_>, first: Box<dyn AnyJob>) -> Result<ControlFlow<()>, String> {
         let mut batch = vec![first];
         let mut stop = gather(&self.queue.commands, &mut batch, BATCH);
         let (size, began) = (batch.len(), Instant::now());
         self.queue.take(size);
         let (outcome, fatal) = self.carry_out(conn, &mut batch);
-        if outcome.is_err() && began.elapsed() >= self.busy_timeout {
+        if outcome.is_err() && began.elapsed() >= self.options.busy_timeout {
             // Another process is writing. The writes queued meanwhile would have to wait as long again, so they fail
             // with the batch.
-            stop |= gather(&self.queue.commands, &mut batch, size + self.queue.capacity);
+            stop |= gather(&self.queue.commands, &mut batch, size + self.options.queue);
             self.queue.take(batch.len() - size);
         }
-        self.queue.observer.batch(size, began.elapsed());
+        self.options.observer.batch(size, began.elapsed());
         if let Some(why) = &fatal {
             // A client whose write failed must not find the service ready afterwards.
             self.queue.report.send_replace(State::Failed(why.clone()));
@@ -147,7 +142,7 @@ impl Writer {
         if stop { self.stop(conn) } else { Ok(ControlFlow::Continue(())) }
     }
 
-    fn stop(&mut self, conn: &WriteConnection<'_>) -> std::result::Result<ControlFlow<()>, String> {
+    fn stop(&mut self, conn: &WriteConnection<'_>) -> Result<ControlFlow<()>, String> {
         self.check_files()?;
         self.readers.close();
         // Leaves a database that is a single file and an empty log, unless other processes use it.
@@ -164,9 +159,9 @@ impl Writer {
     }
 
     /// Closes the database after the last step, and reports how it ended.
-    pub fn end(self, conn: Connection, end: std::result::Result<(), String>) {
+    pub fn end(self, conn: Connection, end: Result<(), String>) {
         if let (Some(generations), Err(_)) = (&self.generations, self.files.check_names())
-            && let Err(error) = generations.require_commits(self.wal.index())
+            && let Err(error) = generations.require_commits(&self.wal.index)
         {
             tracing::error!(%error, "cannot record the last commit, put back the files before the next start");
         }
@@ -177,7 +172,7 @@ impl Writer {
         report.send_replace(state);
     }
 
-    fn check_files(&self) -> std::result::Result<(), String> {
+    fn check_files(&self) -> Result<(), String> {
         self.files.check().map_err(|gone| gone.to_string())
     }
 
@@ -211,9 +206,9 @@ impl Writer {
         let began = Instant::now();
         // Limited by number, because time stands still in a simulation, and by time, because a poll takes longer on a busy
         // machine.
-        for _ in 1..self.busy_timeout.as_millis() / LOCK_POLL.as_millis() {
+        for _ in 1..self.options.busy_timeout.as_millis() / LOCK_POLL.as_millis() {
             match conn.execute("BEGIN IMMEDIATE", []) {
-                Err(error) if is_busy(&error) && began.elapsed() < self.busy_timeout => {
+                Err(error) if is_busy(&error) && began.elapsed() < self.options.busy_timeout => {
                     self.turn_began = Instant::now();
                 }
                 begun => return Ok(begun.map(drop)?),
@@ -224,19 +219,19 @@ impl Writer {
 
     /// Returns whether to read the record again: it is not one of the log, or was read half a second ago.
     fn is_record_due(&self) -> bool {
-        let salts = self.wal.index().log_end().salts;
+        let salts = self.wal.index.log_end().salts;
         self.recorded.is_none_or(|recorded| recorded.salts != salts) || self.record_read.elapsed() >= HOUSEKEEPING
     }
 
     /// Records the log and its last commit before another program may write to it.
-    fn record_log_if_idle(&mut self, conn: &WriteConnection<'_>) -> std::result::Result<(), String> {
+    fn record_log_if_idle(&mut self, conn: &WriteConnection<'_>) -> Result<(), String> {
         let Some(generations) = self.generations.clone() else { return Ok(()) };
         if !self.is_record_due() {
             return Ok(());
         }
-        let end = self.wal.index().log_end();
+        let end = self.wal.index.log_end();
         self.record_read = Instant::now();
-        let recorded = generations.recorded(self.wal.index()).map_err(|error| error.to_string())?;
+        let recorded = generations.recorded(&self.wal.index).map_err(|error| error.to_string())?;
         // One attempt, because a write may come meanwhile.
         if recorded == Some(end) || conn.execute_batch("BEGIN IMMEDIATE").is_err() {
             return Ok(());
@@ -252,7 +247,7 @@ impl Writer {
         &mut self,
         conn: &WriteConnection<'_>,
         work: impl FnOnce(&mut Self, &WriteConnection<'_>) -> Result<()>,
-    ) -> std::result::Result<(), String> {
+    ) -> Result<(), String> {
         let worked = work(self, conn);
         let rolled_back = if conn.is_autocommit() { Ok(()) } else { conn.execute_batch("ROLLBACK") };
         match worked {
@@ -278,13 +273,13 @@ impl Writer {
         let Some(generations) = self.generations.clone() else { return Ok(()) };
         if self.is_record_due() {
             // Perhaps another process has recorded the log.
-            self.recorded = generations.recorded(self.wal.index())?;
+            self.recorded = generations.recorded(&self.wal.index)?;
             self.record_read = Instant::now();
             if self.recorded.is_some() {
                 self.renew_record(&generations)?;
             }
         }
-        if self.wal.index().is_written_back() {
+        if self.wal.index.is_written_back() {
             self.write_number_back(conn, &generations, "PRAGMA wal_checkpoint(RESTART)")?;
         }
         if self.recorded.is_none() { self.begin_log(conn, &generations) } else { Ok(()) }
@@ -292,11 +287,11 @@ impl Writer {
 
     /// Leaves a file that has everything and an empty log, unless other processes use them. Called like `start_generation`.
     fn end_generation(&mut self, conn: &WriteConnection<'_>, generations: &Generations) -> Result<()> {
-        if !self.wal.is_empty() && self.wal.index().is_written_back() {
+        if !self.wal.is_empty() && self.wal.index.is_written_back() {
             self.write_number_back(conn, generations, "PRAGMA wal_checkpoint(TRUNCATE)")?;
         }
         match self.wal.is_empty() {
-            true => generations.record_empty(conn, self.wal.index()),
+            true => generations.record_empty(conn, &self.wal.index),
             false => self.begin_log(conn, generations),
         }
     }
@@ -308,23 +303,23 @@ impl Writer {
         checkpoint: &str,
     ) -> Result<()> {
         self.recorded = None;
-        generations.start(conn, self.wal.index())?;
+        generations.start(conn, &self.wal.index)?;
         self.wal.checkpoint(conn, checkpoint)?;
         self.begin(conn)
     }
 
     /// Begins the log and records it. Called in a transaction that can write, and ends in another one.
     fn begin_log(&mut self, conn: &WriteConnection<'_>, generations: &Generations) -> Result<()> {
-        let numbers = generations.numbers(conn, self.wal.index())?;
-        generations.begin_log(conn, numbers, self.wal.index())?;
+        let numbers = generations.numbers(conn, &self.wal.index)?;
+        generations.begin_log(conn, numbers, &self.wal.index)?;
         self.begin(conn)?;
-        self.recorded = generations.record_log(conn, numbers, self.wal.index())?;
+        self.recorded = generations.record_log(conn, numbers, &self.wal.index)?;
         Ok(())
     }
 
     /// Records the last commit of a log that is recorded. Called in a transaction that can write.
     fn renew_record(&mut self, generations: &Generations) -> Result<()> {
-        let end = self.wal.index().log_end();
+        let end = self.wal.index.log_end();
         generations.renew_record(end)?;
         self.recorded = Some(end);
         Ok(())
