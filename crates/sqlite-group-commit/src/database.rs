@@ -56,7 +56,7 @@ impl Database {
     /// fails.
     #[inline]
     pub fn read<T, E: From<Error>>(&self, read: impl FnOnce(&Connection) -> Result<T, E>) -> Result<T, E> {
-        self.readers.read(read)
+        self.readers.read(true, read)
     }
 
     /// Runs a read like [`Self::read`], and ends its transaction at once. For callers that may stall before the next read:
@@ -66,7 +66,7 @@ impl Database {
     ///
     /// Those of [`Self::read`].
     pub fn read_once<T, E: From<Error>>(&self, read: impl FnOnce(&Connection) -> Result<T, E>) -> Result<T, E> {
-        self.readers.read_once(read)
+        self.readers.read(false, read)
     }
 
     /// Runs a read that may take long on a thread for blocking work.
@@ -83,7 +83,7 @@ impl Database {
         read: impl FnOnce(&Connection) -> Result<T, E> + Send + 'static,
     ) -> Result<T, E> {
         let readers = Arc::clone(&self.readers);
-        let read = tokio::task::spawn_blocking(move || readers.read_once(read));
+        let read = tokio::task::spawn_blocking(move || readers.read(false, read));
         read.await.map_err(|error| Error::Failed(format!("a read ended early: {error}")))?
     }
 
@@ -156,7 +156,7 @@ impl Database {
     /// version is not the last one of this process.
     #[inline]
     pub fn epoch(&self, version: &Version) -> Option<Epoch> {
-        self.readers.history().epoch(version)
+        self.readers.history.epoch(version)
     }
 
     /// Checks that the writer runs and the files are there, without reading or writing them. Takes about 10 µs. A full disk,
@@ -175,10 +175,7 @@ impl Database {
 
     /// Returns the number of writes that wait for a batch. `None` if the disk is read-only.
     pub fn queued(&self) -> Option<usize> {
-        match &self.writes {
-            Writes::Accepted(queue) => Some(queue.queued()),
-            Writes::Refused(_) => None,
-        }
+        self.queue().ok().map(WriteQueue::queued)
     }
 
     /// Returns the number of reads that run now.

@@ -24,7 +24,7 @@ pub struct Readers {
     /// Set during a checkpoint, which open transactions would hold back.
     keep_nothing: AtomicBool,
     closed: AtomicBool,
-    history: History,
+    pub history: History,
     // Must close after the connections above: see `WalIndex`.
     wal_index: Arc<WalIndex>,
     /// Lock that keeps other processes from replacing the database, and this one from opening it again. The writer drops its
@@ -73,31 +73,14 @@ impl Readers {
         Ok(Self { slots, observer, keep_nothing, closed, history, wal_index, _in_use: in_use })
     }
 
+    /// Returns the version that a read would see now. `None` if the database is closed.
     #[inline]
     pub fn version(&self) -> Option<Version> {
-        if self.closed.load(Ordering::SeqCst) { None } else { Some(self.current()) }
+        (!self.closed.load(Ordering::SeqCst)).then(|| self.wal_index.version())
     }
 
-    /// Returns the version that a read would see now.
-    pub fn current(&self) -> Version {
-        self.wal_index.version()
-    }
-
-    #[inline]
-    pub const fn history(&self) -> &History {
-        &self.history
-    }
-
-    pub fn read<T, E: From<Error>>(&self, read: impl FnOnce(&Connection) -> Result<T, E>) -> Result<T, E> {
-        self.run(true, read)
-    }
-
-    /// Runs a read like [`Self::read`], but keeps no transaction open. For callers that may stall before the next read.
-    pub fn read_once<T, E: From<Error>>(&self, read: impl FnOnce(&Connection) -> Result<T, E>) -> Result<T, E> {
-        self.run(false, read)
-    }
-
-    fn run<T, E: From<Error>>(&self, keep: bool, read: impl FnOnce(&Connection) -> Result<T, E>) -> Result<T, E> {
+    /// Runs a read. If `keep` is true, its transaction stays open for the next one.
+    pub fn read<T, E: From<Error>>(&self, keep: bool, read: impl FnOnce(&Connection) -> Result<T, E>) -> Result<T, E> {
         let mut slot = self.slot();
         let reader = slot.as_mut().ok_or_else(|| Error::Unavailable(CLOSED.into()))?;
         let began = reader.reads.is_multiple_of(TIMED).then(Instant::now);
@@ -208,7 +191,7 @@ mod tests {
             let ((reading, has_begun), (end, ended)) = (mpsc::channel(), mpsc::channel());
             let readers = &readers;
             let long = scope.spawn(move || {
-                readers.read(|_| {
+                readers.read(true, |_| {
                     reading.send(()).unwrap();
                     ended.recv().unwrap();
                     Ok::<_, Error>(())

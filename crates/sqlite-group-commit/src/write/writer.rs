@@ -328,7 +328,7 @@ impl Writer {
     fn commit(&mut self, conn: &WriteConnection<'_>, batch: &mut [Box<dyn AnyJob>]) -> Result<()> {
         self.begin(conn)?;
         let started = self.start_generation(conn);
-        let before = self.readers.current();
+        let before = self.wal.index.version();
         let run = started.and_then(|()| new_row::run(conn, batch));
         // After another process's failed sync, the kernel may give us older pages. Few commits can be based on them, because
         // that process marks the failure at once.
@@ -338,10 +338,10 @@ impl Writer {
             // No write of the batch was acknowledged. The caller checks the connection's state for success.
             let _ = conn.execute("ROLLBACK", []);
         }
-        let after = self.readers.current();
+        let after = self.wal.index.version();
         if committed.is_ok() {
             let effect = batch.iter().map(|job| job.effect()).max().unwrap_or(Effect::Any);
-            self.readers.history().record(before, after, effect);
+            self.readers.history.record(before, after, effect);
         }
         // A job has committed, or another process since.
         committed.map_err(|error| if after == before { error } else { error.unknown() })
