@@ -47,9 +47,6 @@ impl Database {
         simulated: bool,
         start: impl FnOnce(Connection, Writer) -> Result<()>,
     ) -> Result<Self> {
-        if options.queue == 0 || options.readers == 0 {
-            return Err(Error::Failed("a database needs a queue and a reader".into()));
-        }
         let (dir, file) = (folder.dir(), folder.database());
         if options.create {
             folder.create()?;

@@ -60,7 +60,7 @@ impl Readers {
         wal_index: Arc<WalIndex>,
         in_use: Arc<File>,
     ) -> Result<Self> {
-        let slots = (0..options.readers)
+        let slots = (0..options.readers.max(1))
             .map(|_| {
                 let conn = connect()?;
                 conn.pragma_update(None, "query_only", true)?;
