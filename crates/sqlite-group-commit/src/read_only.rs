@@ -23,69 +23,49 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Characters to escape in the path of a URI.
 const PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'/').remove(b'.').remove(b'-').remove(b'_');
 
-/// The way to read a database if no file can be created beside it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reading {
-    /// The database is a single file, and nobody writes.
-    File,
-    /// The database has a write-ahead log and its index, left by a crash or in use by a process that can write.
-    FileAndLog,
-}
-
 #[derive(Debug)]
 pub struct ReadOnly {
-    reading: Reading,
     folder: Folder,
+    /// True if the database has a write-ahead log and its index, left by a crash or in use by a process that can write.
+    /// Otherwise it is a single file, and nobody writes.
+    has_log: bool,
 }
 
 impl ReadOnly {
     /// Determines how the database can be read if no lock file can be created beside it.
     pub fn of(folder: &Folder) -> Result<Self> {
-        let file = folder.database();
-        let reading = match (has_content(&folder.log()), has_content(&beside(&file, "-shm"))) {
-            (false, _) => Reading::File,
-            (true, true) => Reading::FileAndLog,
-            // Without its log, the database would lack the last acknowledged writes.
-            (true, false) => {
-                return Err(Error::Unavailable(format!(
-                    "{}: has a write-ahead log without its index, which cannot be created on a read-only disk; \
-                     start {} once with a writable disk",
-                    file.display(),
-                    folder.name()
-                )));
-            }
-        };
-        Ok(Self { reading, folder: folder.clone() })
+        let (file, has_log) = (folder.database(), has_content(&folder.log()));
+        // Without its log, the database would lack the last acknowledged writes.
+        if has_log && !has_content(&beside(&file, "-shm")) {
+            return Err(Error::Unavailable(format!(
+                "{}: has a write-ahead log without its index, which cannot be created on a read-only disk; start {} once \
+                 with a writable disk",
+                file.display(),
+                folder.name()
+            )));
+        }
+        Ok(Self { folder: folder.clone(), has_log })
     }
 
     pub fn connect(&self) -> Result<Connection> {
         let file = self.folder.database();
-        match self.reading {
-            Reading::FileAndLog => connect(&file, OpenFlags::SQLITE_OPEN_READ_ONLY),
-            Reading::File => {
-                let path = percent_encode(file.as_os_str().as_bytes(), PATH);
-                let uri = format!("file:{path}?immutable=1");
-                connect(Path::new(&uri), OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI)
-            }
+        if self.has_log {
+            return connect(&file, OpenFlags::SQLITE_OPEN_READ_ONLY);
         }
+        let uri = format!("file:{}?immutable=1", percent_encode(file.as_os_str().as_bytes(), PATH));
+        connect(Path::new(&uri), OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI)
     }
 
     /// Opens the readers. Fails unless the schema is current.
     pub fn open(&self, options: &Options, schema: &impl Schema, in_use: Arc<File>) -> Result<Readers> {
         schema.require_current(&self.connect()?)?;
-        let wal_index = match self.reading {
-            Reading::FileAndLog => WalIndex::open(&self.folder.database())?,
-            Reading::File => WalIndex::unchanging(),
-        };
+        let wal_index = if self.has_log { WalIndex::open(&self.folder.database())? } else { WalIndex::unchanging() };
         Readers::open(options, || self.connect(), Arc::new(wal_index), in_use)
     }
 
     /// Records the files that are read.
     pub fn files(&self) -> Result<Files> {
-        match self.reading {
-            Reading::File => Files::of(&self.folder, &[""]),
-            Reading::FileAndLog => Files::of(&self.folder, &["", "-wal", "-shm"]),
-        }
+        Files::of(&self.folder, if self.has_log { &["", "-wal", "-shm"] } else { &[""] })
     }
 
     /// Waits until this process or another may write to the database, or until one of its files is gone. Returns
@@ -99,7 +79,7 @@ impl ReadOnly {
             if own_file(&self.folder.lock()).is_ok() {
                 return "the disk accepts writes again".into();
             }
-            if self.reading == Reading::File && has_content(&self.folder.log()) {
+            if !self.has_log && has_content(&self.folder.log()) {
                 return "another process writes to the database, which was opened as immutable".into();
             }
         }
