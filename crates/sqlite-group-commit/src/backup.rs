@@ -13,7 +13,6 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use crate::connection::{connect, open_file};
 use crate::database::Database;
 use crate::disk::atomic_file::{self, AtomicFile, folder_of, sync_folder};
-use crate::disk::files::Files;
 use crate::disk::folder::{Folder, beside, has_content, refuse_link, refuse_special_file, unavailable};
 use crate::disk::generation;
 use crate::disk::lock::lock_file;
@@ -98,7 +97,7 @@ fn back_up_from(
         true => Ok(()),
     })?;
     // The copy may have pages that the disk has lost.
-    Files::of(database, &[])?.check_syncs()?;
+    database.check_syncs()?;
     partial.publish(target.file, target.replace).map_err(|error| match error.kind() {
         ErrorKind::AlreadyExists => exists(target.file),
         _ => failed(target.file)(error),

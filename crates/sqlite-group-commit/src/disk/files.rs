@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 
-use super::folder::{Folder, beside, has_content, identity, own_file, unavailable};
+use super::folder::{Folder, Identity, beside, has_content, identity, identity_of, own_file, unavailable};
 use crate::{Error, Result};
 
 /// The names of the files, and the identity that each had when the database was opened.
@@ -17,14 +17,10 @@ use crate::{Error, Result};
 #[derive(Debug)]
 pub struct Files {
     opened: Vec<(PathBuf, Identity)>,
-    dir: PathBuf,
-    sync_failed: PathBuf,
+    folder: Folder,
     /// The folder when the names in it were last checked. `None` if they must be checked again.
     checked: Mutex<Option<FolderState>>,
 }
-
-/// Device and inode.
-pub type Identity = (u64, u64);
 
 /// Identity of the folder, and the time when a name in it was last added, removed or replaced, in seconds and nanoseconds.
 type FolderState = (Identity, (i64, i64));
@@ -40,8 +36,7 @@ impl Files {
             let identity = identity(&path).map_err(unavailable(&path))?;
             Ok((path, identity))
         });
-        let (opened, sync_failed) = (opened.collect::<Result<_>>()?, folder.sync_failed());
-        Ok(Self { opened, dir: folder.dir().to_owned(), sync_failed, checked: Mutex::default() })
+        Ok(Self { opened: opened.collect::<Result<_>>()?, folder: folder.clone(), checked: Mutex::default() })
     }
 
     /// Records the database and its log, if they have content, and the lock file.
@@ -53,15 +48,15 @@ impl Files {
 
     /// Fails if the files can no longer be relied on. Takes six `stat` calls, about 10 µs.
     pub fn check(&self) -> Result<()> {
-        self.check_syncs().and_then(|()| self.check_names())
+        self.folder.check_syncs().and_then(|()| self.check_names())
     }
 
     /// Checks the files like [`Self::check`] if a name in their folder has changed since the last call, or less than
     /// [`DISTINCT`] before it. Otherwise takes one `stat` call.
     pub fn check_changes(&self) -> Result<()> {
         let mut checked = self.checked.lock();
-        let found = fs::metadata(&self.dir).map_err(unavailable(&self.dir))?;
-        let folder = ((found.dev(), found.ino()), (found.mtime(), found.mtime_nsec()));
+        let found = fs::metadata(self.folder.dir()).map_err(unavailable(self.folder.dir()))?;
+        let folder = (identity_of(&found), (found.mtime(), found.mtime_nsec()));
         if *checked == Some(folder) {
             return Ok(());
         }
@@ -71,20 +66,13 @@ impl Files {
         self.check().inspect_err(|_| *checked = None)
     }
 
-    /// Fails if a sync of any process has failed.
-    pub fn check_syncs(&self) -> Result<()> {
-        match self.sync_failed.try_exists().map_err(unavailable(&self.sync_failed))? {
-            true => Err(Error::Unavailable("a sync of the database has failed".into())),
-            false => Ok(()),
-        }
-    }
-
-    /// Makes [`Self::check_syncs`] fail in all processes, and keeps new ones from starting before these have ended.
+    /// Makes [`Folder::check_syncs`] fail in all processes, and keeps new ones from starting before these have ended.
     pub fn mark_failed_sync(&self) {
-        if let Err(error) = own_file(&self.sync_failed)
-            && !self.sync_failed.exists()
+        let mark = self.folder.sync_failed();
+        if let Err(error) = own_file(&mark)
+            && !mark.exists()
         {
-            let file = self.sync_failed.display();
+            let file = mark.display();
             tracing::error!(%error, %file, "cannot mark the failed sync, stop all processes on the database");
         }
     }

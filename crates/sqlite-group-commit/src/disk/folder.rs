@@ -1,7 +1,7 @@
 //! The folder of a database: its files, and files that must be durable.
 
 use std::ffi::OsStr;
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -70,6 +70,15 @@ impl Folder {
     /// once no process has it open.
     pub(crate) fn sync_failed(&self) -> PathBuf {
         self.file("sync-failed")
+    }
+
+    /// Fails if a sync of any process has failed.
+    pub(crate) fn check_syncs(&self) -> Result<()> {
+        let mark = self.sync_failed();
+        match mark.try_exists().map_err(unavailable(&mark))? {
+            true => Err(Error::Unavailable("a sync of the database has failed".into())),
+            false => Ok(()),
+        }
     }
 
     /// Returns the path of the write-ahead log.
@@ -176,10 +185,15 @@ fn resolved(path: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// Identifies a file by its device and inode.
-pub fn identity(file: &Path) -> io::Result<(u64, u64)> {
-    let found = fs::metadata(file)?;
-    Ok((found.dev(), found.ino()))
+/// Device and inode of a file.
+pub type Identity = (u64, u64);
+
+pub fn identity(file: &Path) -> io::Result<Identity> {
+    fs::metadata(file).map(|found| identity_of(&found))
+}
+
+pub fn identity_of(found: &Metadata) -> Identity {
+    (found.dev(), found.ino())
 }
 
 pub fn has_content(file: &Path) -> bool {

@@ -2,7 +2,6 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::thread;
@@ -10,8 +9,11 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::files::{Files, Identity};
-use super::folder::{Folder, beside, has_content, identity, own_file, refuse_link, refuse_special_file, unavailable};
+use super::files::Files;
+use super::folder::{
+    Folder, Identity, beside, has_content, identity, identity_of, own_file, refuse_link, refuse_special_file,
+    unavailable,
+};
 use super::{atomic_file, generation};
 use crate::{Error, Result};
 
@@ -61,7 +63,7 @@ pub fn lock(folder: &Folder, simulated: bool) -> Result<Option<Locks>> {
     atomic_file::sweep(dir, folder.name()).map_err(unavailable(dir))?;
     let checked = Files::with_content(folder)?;
     let is_locked = opening.metadata().map_err(unavailable(dir))?;
-    if identity(&folder.lock()).ok() != Some((is_locked.dev(), is_locked.ino())) {
+    if identity(&folder.lock()).ok() != Some(identity_of(&is_locked)) {
         return Err(Error::Unavailable(format!("{} was replaced while it was opened", dir.display())));
     }
     check_files(folder, is_alone)?;
@@ -83,8 +85,7 @@ pub fn lock(folder: &Folder, simulated: bool) -> Result<Option<Locks>> {
 pub fn claim(dir: &Path, simulated: bool) -> Result<Arc<File>> {
     static OPEN: Mutex<Vec<(Identity, Weak<File>)>> = Mutex::new(Vec::new());
     let folder = Arc::new(File::open(dir).map_err(unavailable(dir))?);
-    let found = folder.metadata().map_err(unavailable(dir))?;
-    let identity = (found.dev(), found.ino());
+    let identity = identity_of(&folder.metadata().map_err(unavailable(dir))?);
     let mut open = OPEN.lock();
     open.retain(|(_, folder)| folder.strong_count() > 0);
     if !simulated && open.iter().any(|(other, _)| *other == identity) {
