@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
@@ -12,7 +13,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::connection::{connect, open_file};
 use crate::database::Database;
-use crate::disk::atomic_file::{self, AtomicFile, folder_of, sync_folder};
+use crate::disk::atomic_file::{AtomicFile, folder_of, sync_folder};
 use crate::disk::folder::{Folder, beside, has_content, refuse_link, refuse_special_file, unavailable};
 use crate::disk::generation;
 use crate::disk::lock::lock_file;
@@ -89,13 +90,7 @@ fn back_up_from(
     let length = || log.metadata().map_or(0, |log| log.len());
     let at_most = length().max(LONGEST_LOG);
     let partial = AtomicFile::in_folder(folder, database.name()).map_err(failed(folder))?;
-    let copied = checked_copy(conn, partial.path(), schema, &mut |done, of| match progress(done, of) {
-        false => Err(stopped()),
-        true if done < of && length() > at_most => {
-            Err(Error::Failed("too much was written during the backup; try again at a quieter time".into()))
-        }
-        true => Ok(()),
-    })?;
+    let copied = checked_copy(conn, partial.path(), schema, progress, || length() > at_most)?;
     // The copy may have pages that the disk has lost.
     database.check_syncs()?;
     partial.publish(target.file, target.replace).map_err(|error| match error.kind() {
@@ -147,11 +142,7 @@ pub fn restore(
         return Err(Error::Exists(format!("there is a database in {}", dir.display())));
     }
     let partial = AtomicFile::in_folder(dir, folder.name()).map_err(unavailable(dir))?;
-    let copied = checked_copy(&source, partial.path(), schema, &mut |done, of| match progress(done, of) {
-        true => Ok(()),
-        false => Err(stopped()),
-    });
-    let copied = copied.map_err(of_backup)?;
+    let copied = checked_copy(&source, partial.path(), schema, progress, || false).map_err(of_backup)?;
     let restored = open_unpublished(partial.path())?;
     before_publish(&restored)?;
     drop(restored);
@@ -221,10 +212,6 @@ fn failed(path: &Path) -> impl Fn(io::Error) -> Error {
     move |error| Error::Failed(format!("{}: {error}", path.display()))
 }
 
-fn stopped() -> Error {
-    Error::Failed("the copy was stopped".into())
-}
-
 fn exists(file: &Path) -> Error {
     Error::Exists(format!("{} already exists", file.display()))
 }
@@ -239,24 +226,35 @@ fn open_unpublished(file: &Path) -> Result<Connection> {
     Ok(conn)
 }
 
-/// Copies what `source` sees now into an empty file, and checks that the copy is intact and `schema` accepts it. Calls
-/// `proceed` from time to time with the bytes copied and their total, and stops if that fails.
+/// Copies what `source` sees now into an empty file, and checks that the copy is intact and `schema` accepts it. Stops if
+/// `progress` returns false, or if `is_log_too_long` returns true before all is copied.
 fn checked_copy(
     source: &Connection,
     to: &Path,
     schema: &impl Schema,
-    proceed: &mut dyn FnMut(u64, u64) -> Result<()>,
+    progress: Progress<'_>,
+    is_log_too_long: impl Fn() -> bool,
 ) -> Result<u64> {
+    let mut proceed = |done, of| match progress(done, of) {
+        false => Err(Error::Failed("the copy was stopped".into())),
+        true if done < of && is_log_too_long() => {
+            Err(Error::Failed("too much was written during the backup; try again at a quieter time".into()))
+        }
+        true => Ok(()),
+    };
     // With one transaction, the copy is of one moment, and commits of others do not restart it.
     source.execute_batch("BEGIN")?;
     source.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
     let mut copy = open_unpublished(to)?;
-    let copied = copy_pages(source, &mut copy, proceed);
+    let copied = copy_pages(source, &mut copy, &mut proceed);
     source.execute_batch("ROLLBACK")?;
     copied.and_then(|()| generation::without_number(&copy))?;
     drop(copy);
 
-    atomic_file::without_log(to).map_err(unavailable(to))?;
+    // Marks the copy as having no write-ahead log (sqlite.org/fileformat2.html, section 1.3.3). It is then a single file, and
+    // readable in a folder where no other file can be created.
+    let marked = File::options().write(true).open(to).and_then(|copy| copy.write_all_at(&[1, 1], 18));
+    marked.map_err(unavailable(to))?;
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut conn = open_file(to, flags)?;
     let bytes = to.metadata().map_err(unavailable(to))?.len();

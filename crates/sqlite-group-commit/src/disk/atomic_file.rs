@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
@@ -105,15 +105,4 @@ pub fn is_unfinished(file: &OsStr, name: &str) -> bool {
 
 fn prefix(name: &str) -> String {
     format!(".{name}-")
-}
-
-/// Marks a copy of a database as having no write-ahead log (sqlite.org/fileformat2.html, section 1.3.3). It is then a
-/// single file, and readable in a folder where no other file can be created.
-pub fn without_log(database: &Path) -> io::Result<()> {
-    let file = File::options().read(true).write(true).open(database)?;
-    let mut versions = [0; 2];
-    match file.read_exact_at(&mut versions, 18) {
-        Ok(()) if versions == [2, 2] => file.write_all_at(&[1, 1], 18),
-        _ => Ok(()),
-    }
 }
