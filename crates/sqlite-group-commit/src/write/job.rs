@@ -111,8 +111,13 @@ impl<W: Write> Job<W> {
 impl<W: Write> AnyJob for Job<W> {
     fn run(&mut self, conn: &WriteConnection<'_>) -> Result<()> {
         let write = self.write.take().expect("a job runs once");
-        let result = write.run(conn)?;
-        require_transaction(conn, self.result.insert(result).as_ref().err())
+        let result = self.result.insert(write.run(conn)?);
+        if !conn.is_autocommit() {
+            return Ok(());
+        }
+        // Later jobs would run outside of the transaction, which a full disk or an I/O error ends, too.
+        let ended = || Error::Failed("a job ended the transaction of its batch".into());
+        Err(result.as_ref().err().cloned().unwrap_or_else(ended))
     }
 
     fn effect(&self) -> Effect {
@@ -154,14 +159,6 @@ impl<T: Send, F: FnOnce(&WriteConnection<'_>) -> Result<T> + Send> Write for Clo
             Atomicity::Batch => (self.write)(conn).map(Ok),
         }
     }
-}
-
-/// Fails if a job has ended the whole transaction, as a full disk or an I/O error does: later jobs would run outside of it.
-fn require_transaction(conn: &WriteConnection<'_>, cause: Option<&Error>) -> Result<()> {
-    if !conn.is_autocommit() {
-        return Ok(());
-    }
-    Err(cause.cloned().unwrap_or_else(|| Error::Failed("a job ended the transaction of its batch".into())))
 }
 
 /// Runs `write`, which is a single statement. Fails with [`Error::Unknown`] if `write` fails after its statement.
