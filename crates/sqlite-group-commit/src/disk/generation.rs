@@ -64,6 +64,9 @@ enum Log {
     Until,
 }
 
+/// The states in their order, with their words in the lock file.
+const LOGS: [(Log, &str); 4] = [(Log::Any, "any"), (Log::Empty, "empty"), (Log::Known, "known"), (Log::Until, "until")];
+
 /// The record of a folder that this process may change.
 #[derive(Debug)]
 pub struct Generations {
@@ -308,12 +311,7 @@ fn write(lock: &File, record: Record) -> io::Result<()> {
 
 fn line(record: Record) -> String {
     let ([old, new], LogEnd { frames, salts, checksum }) = (record.numbers, record.end);
-    let log = match record.log {
-        Log::Any => "any",
-        Log::Empty => "empty",
-        Log::Known => "known",
-        Log::Until => "until",
-    };
+    let log = LOGS[record.log as usize].1;
     let end = format!("{frames:08x} {:08x} {:08x} {:08x} {:08x}", salts[0], salts[1], checksum[0], checksum[1]);
     format!("file {old:08x} {new:08x} log {log} {end}")
 }
@@ -362,13 +360,7 @@ impl Record {
             }
             _ => return None,
         };
-        let log = match log {
-            "any" => Log::Any,
-            "empty" => Log::Empty,
-            "known" => Log::Known,
-            "until" => Log::Until,
-            _ => return None,
-        };
+        let (log, _) = LOGS.into_iter().find(|(_, word)| *word == log)?;
         Some(Self { numbers: [hex(old)?, hex(new)?], log, end })
     }
 
