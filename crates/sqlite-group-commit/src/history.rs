@@ -68,9 +68,14 @@ impl History {
 mod tests {
     use super::*;
 
+    /// Returns the version after a number of commits.
+    fn version(commits: u32) -> Version {
+        Version(std::array::from_fn(|word| if word == 2 { commits } else { 0 }))
+    }
+
     #[test]
     fn additions_do_not_count_as_changes() {
-        let [first, second, third, fourth] = [1, 2, 3, 4].map(Version::with_changes);
+        let [first, second, third, fourth] = [1, 2, 3, 4].map(version);
         let history = History::new(first);
         history.record(first, second, Effect::Adds);
         assert_eq!(history.epoch(&second), Some(Epoch { changes: 0, additions: 1 }));
@@ -83,7 +88,7 @@ mod tests {
 
     #[test]
     fn commit_of_another_process_begins_an_epoch() {
-        let [first, second, third, fourth] = [1, 2, 3, 4].map(Version::with_changes);
+        let [first, second, third, fourth] = [1, 2, 3, 4].map(version);
         let history = History::new(first);
         assert_eq!(history.epoch(&second), None, "another process has committed");
         history.record(second, third, Effect::Adds);

@@ -42,7 +42,7 @@ unsafe impl Sync for WalIndex {}
 /// the WAL's sync and before `COMMIT` returns, so acknowledged commits are always visible. A version read in the middle of a
 /// write differs from the one before and, by its checksum, from the one after. It counts as a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Version([u32; HEAD_WORDS]);
+pub struct Version(pub(crate) [u32; HEAD_WORDS]);
 
 /// The last commit of the WAL.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,13 +64,6 @@ impl Version {
     /// Returns whether exactly one transaction was committed since `earlier`. SQLite counts them (`iChange`).
     pub(crate) const fn is_next_of(&self, earlier: &Self) -> bool {
         self.0[2] == earlier.0[2].wrapping_add(1)
-    }
-
-    #[cfg(test)]
-    pub(crate) fn with_changes(changes: u32) -> Self {
-        let mut words = [0; HEAD_WORDS];
-        words[2] = changes;
-        Self(words)
     }
 }
 
