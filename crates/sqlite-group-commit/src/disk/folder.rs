@@ -231,8 +231,7 @@ pub fn make_folder(dir: &Path) -> io::Result<()> {
     let missing: Vec<_> =
         dir.ancestors().take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists()).collect();
     DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-    let parents = missing.into_iter().filter_map(Path::parent);
-    parents.map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent }).try_for_each(sync_folder)
+    missing.into_iter().map(folder_of).try_for_each(sync_folder)
 }
 
 /// Returns the path of a file that SQLite keeps beside the database.

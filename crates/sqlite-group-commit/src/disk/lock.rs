@@ -97,15 +97,14 @@ pub fn claim(dir: &Path, simulated: bool) -> Result<Arc<File>> {
 
 /// Fails unless the files of a folder belong together. Another process may be changing them just now.
 fn check_files(folder: &Folder, is_alone: bool) -> Result<()> {
-    let mut checked = generation::check(folder);
-    for _ in 0..CHECKS {
-        if checked.is_ok() || is_alone {
-            break;
+    let repeated = if is_alone { 0 } else { CHECKS };
+    for _ in 0..repeated {
+        if generation::check(folder).is_ok() {
+            return Ok(());
         }
         thread::sleep(BETWEEN_CHECKS);
-        checked = generation::check(folder);
     }
-    checked
+    generation::check(folder)
 }
 
 /// Waits for the lock under which a database is opened or replaced.
