@@ -18,7 +18,7 @@ pub struct File {
     content_type: &'static str,
     plain: OnceLock<Bytes>,
     gzip: OnceLock<Bytes>,
-    /// Part of the entity tags: the beginning of the SHA-256 of the form that the file is made from, or of its version.
+    /// Part of the entity tags: the beginning of the SHA-256 of the form that the file is made from.
     digest: String,
     is_compressible: bool,
 }
@@ -35,10 +35,9 @@ impl File {
         Self { content_type, digest: digest(&gzip), plain: OnceLock::new(), gzip: gzip.into(), is_compressible: true }
     }
 
-    /// A file that is not compressed, because it is made for one request. `version` determines the content.
-    pub fn uncompressed(content_type: &'static str, plain: String, version: &[u8]) -> Self {
-        let (plain, gzip) = (Bytes::from(plain).into(), OnceLock::new());
-        Self { content_type, digest: digest(version), plain, gzip, is_compressible: false }
+    /// A file that is not compressed, because it is made for one request.
+    pub fn uncompressed(content_type: &'static str, plain: String) -> Self {
+        Self { is_compressible: false, ..Self::new(content_type, plain) }
     }
 
     pub fn plain(&self) -> &Bytes {

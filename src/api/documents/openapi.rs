@@ -3,17 +3,16 @@
 use std::fmt::Display;
 use std::sync::{Arc, OnceLock};
 
-use axum::http::header::HOST;
-use axum::http::{HeaderMap, HeaderValue};
+use axum::http::HeaderMap;
 use clap::ValueEnum;
 use http_body_util::Full;
 use serde_json::{Map, Value, json};
-use sha2::{Digest, Sha256};
 
 use super::deprecation::REMOVED_AT;
 use super::file::File;
 use crate::api::addresses::{Addresses, BaseUrl};
 use crate::api::operations::Listener;
+use crate::api::operations::Operation::GetPet;
 use crate::api::response::Response;
 use crate::domain::{Deployment, Timestamp};
 use crate::store::Store;
@@ -22,9 +21,6 @@ use crate::store::Store;
 const SOURCE: &str = include_str!("../../../docs/openapi.json");
 
 const JSON: &str = "application/json";
-
-/// A host that no service has (RFC 6761, section 6.4). Each document replaces it.
-const STAND_IN: HeaderValue = HeaderValue::from_static("host.invalid");
 
 /// A version of the OpenAPI Specification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -42,64 +38,40 @@ pub struct Documents {
     addresses: Arc<Addresses>,
     deployment: Deployment,
     is_durable: bool,
-    documents: [[Document; 2]; 2],
-}
-
-#[derive(Debug, Default)]
-struct Document {
-    /// The document at the service's own addresses.
-    own: OnceLock<File>,
-    /// The document at any host, if the service is bound to every address.
-    at_any_host: OnceLock<Template>,
+    files: [[OnceLock<File>; 2]; 2],
 }
 
 impl Documents {
     pub fn new(addresses: &Arc<Addresses>, store: &Store) -> Self {
         let (deployment, is_durable) = (store.deployment(), store.is_durable());
-        Self { addresses: Arc::clone(addresses), deployment, is_durable, documents: <[_; 2]>::default() }
+        Self { addresses: Arc::clone(addresses), deployment, is_durable, files: <[_; 2]>::default() }
     }
 
     /// Handles the request for the document as of `now`.
     pub fn serve(&self, version: Version, now: Timestamp, request: &HeaderMap) -> Response {
-        let kept = &self.documents[version as usize][usize::from(now >= REMOVED_AT)];
-        let text = |addresses: &Addresses| {
-            let document = document(addresses, self.deployment, now, version);
-            match self.is_durable {
-                true => document,
-                false => document.replace("durable when the response is sent", "lost when this temporary store ends"),
-            }
-        };
+        let file = self.files[version as usize][usize::from(now >= REMOVED_AT)].get_or_init(|| {
+            let document = document(&self.addresses, self.deployment, now, version);
+            let lasting = "durable when the response is sent";
+            let lost = "lost when this temporary store ends";
+            File::new(JSON, if self.is_durable { document } else { document.replace(lasting, lost) })
+        });
         let addresses = self.addresses.reached_by(Listener::Store, request);
-        let response = if Arc::ptr_eq(&addresses, &self.addresses) {
-            kept.own.get_or_init(|| File::new(JSON, text(&self.addresses))).respond(request)
-        } else {
-            let template = kept.at_any_host.get_or_init(|| {
-                let stand_in = self.addresses.reached_by(Listener::Store, &HeaderMap::from_iter([(HOST, STAND_IN)]));
-                let text = text(&stand_in);
-                Template { version: Sha256::digest(&text).to_vec(), text, stand_in }
-            });
-            template.at(&addresses).respond(request)
+        let response = match Arc::ptr_eq(&addresses, &self.addresses) {
+            true => file.respond(request),
+            false => self.at(&addresses, file).respond(request),
         };
         response.map(Full::new)
     }
-}
 
-/// A document at [`STAND_IN`]. Inserting another host costs little, because a client can name any number of hosts.
-#[derive(Debug)]
-struct Template {
-    text: String,
-    version: Vec<u8>,
-    stand_in: Arc<Addresses>,
-}
-
-impl Template {
-    fn at(&self, addresses: &Addresses) -> File {
+    /// Returns a document for a client that reaches the service at other addresses. Replacing these costs little, because a
+    /// client can name any number of hosts.
+    fn at(&self, addresses: &Addresses, file: &File) -> File {
         let urls = |addresses: &Addresses| {
             [&addresses.messages_base_url, &addresses.base_url].map(|url| format!("\"{}\"", url.as_str()))
         };
-        let (from, to) = (urls(&self.stand_in), urls(addresses));
-        let text = self.text.replace(&from[0], &to[0]).replace(&from[1], &to[1]);
-        File::uncompressed(JSON, text, &[&self.version, to.join(" ").as_bytes()].concat())
+        let text = String::from_utf8_lossy(file.plain()).into_owned();
+        let replaced = urls(&self.addresses).into_iter().zip(urls(addresses));
+        File::uncompressed(JSON, replaced.fold(text, |text, (from, to)| text.replace(&from, &to)))
     }
 }
 
@@ -111,7 +83,8 @@ pub fn document(addresses: &Addresses, deployment: Deployment, now: Timestamp, v
     }
     set_addresses(&mut document, addresses, deployment);
     if version == Version::V3_0 {
-        rewrite_for_3_0(&mut document);
+        document["openapi"] = json!("3.0.3");
+        wrap_references(&mut document);
     }
     let mut text = serde_json::to_string_pretty(&document).expect("a JSON value always encodes");
     text.push('\n');
@@ -157,11 +130,7 @@ fn server(variable: &str, url: &BaseUrl, description: impl Display) -> Value {
 /// Removes `getPet`, the links to it, and the headers and the example that only its existence explains.
 fn remove_get_pet(document: &mut Value) {
     let paths = object(&mut document["paths"]);
-    let path = object(&mut paths["/pets/{petId}"]);
-    path.shift_remove("get");
-    if path.is_empty() {
-        paths.shift_remove("/pets/{petId}");
-    }
+    paths.shift_remove(GetPet.api_path());
     object(&mut paths["/pets"]["post"]["responses"]["201"]["headers"]).shift_remove("Location");
     let operations = paths.values_mut().flat_map(|path| object(path).values_mut());
     let responses = operations.filter_map(|operation| operation.get_mut("responses"));
@@ -183,14 +152,8 @@ fn object(value: &mut Value) -> &mut Map<String, Value> {
     value.as_object_mut().expect("this part of docs/openapi.json is an object")
 }
 
-/// Rewrites a document of OpenAPI 3.1 in 3.0, for tools that do not read 3.1. Covers only the parts of 3.1 that the document uses and 3.0 does not have. A test
-/// validates the result.
-fn rewrite_for_3_0(document: &mut Value) {
-    document["openapi"] = json!("3.0.3");
-    wrap_references(document);
-}
-
-/// Moves references with other fields beside them into `allOf`, because OpenAPI 3.0 ignores these fields.
+/// Moves references with other fields beside them into `allOf`, because OpenAPI 3.0 ignores these fields. The document uses
+/// no other part of 3.1 that 3.0 does not have. A test validates the result.
 fn wrap_references(value: &mut Value) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(wrap_references),
