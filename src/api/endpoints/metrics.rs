@@ -67,10 +67,7 @@ fn build(api: &Api, out: &mut Exposition) {
 
 fn store(meters: &Meters<'_>, out: &mut Exposition) {
     let writers = || meters.writers.iter().map(|(name, writer, queued)| ([("writes", *name)], *writer, *queued));
-    let mut queued = out.family("petstore_writer_queued");
-    for (labels, _, number) in writers() {
-        queued.sample(&labels, number);
-    }
+    out.family("petstore_writer_queued").samples(writers().map(|(labels, _, queued)| (labels, queued)));
     let mut batches = out.family("petstore_writer_batch_writes");
     for (labels, writer, _) in writers() {
         batches.spread(&labels, &writer.batch);
@@ -90,14 +87,10 @@ fn store(meters: &Meters<'_>, out: &mut Exposition) {
         *all += 1;
         *those_up += u32::from(*up);
     }
-    let mut wanted = out.family("petstore_postgres_connections_wanted");
-    for (purpose, (all, _)) in &connections {
-        wanted.sample(&[("purpose", purpose)], all);
-    }
-    let mut up = out.family("petstore_postgres_connections_up");
-    for (purpose, (_, those_up)) in &connections {
-        up.sample(&[("purpose", purpose)], those_up);
-    }
+    let wanted = connections.iter().map(|(purpose, (all, _))| ([("purpose", *purpose)], all));
+    out.family("petstore_postgres_connections_wanted").samples(wanted);
+    let up = connections.iter().map(|(purpose, (_, up))| ([("purpose", *purpose)], up));
+    out.family("petstore_postgres_connections_up").samples(up);
     let [wanted, connected] = meters.standbys;
     out.value("petstore_postgres_standbys_wanted", wanted);
     out.value("petstore_postgres_standbys_connected", connected);

@@ -2,7 +2,6 @@
 //! others are counted, and the count is logged once per second.
 
 use std::collections::HashMap;
-use std::mem;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -42,14 +41,11 @@ impl Sampler {
 
     /// Logs the counts. Forgets causes that had no warning since the last report.
     pub fn report(&self) {
-        let mut reported = Vec::new();
-        self.counts.lock().retain(|cause, count| {
-            let count = mem::take(count);
-            if count > 0 {
-                reported.push((cause.clone(), count));
-            }
-            count > 0
-        });
+        let mut counts = self.counts.lock();
+        counts.retain(|_, count| *count > 0);
+        let reported = counts.clone();
+        counts.values_mut().for_each(|count| *count = 0);
+        drop(counts);
         for (cause, count) in reported {
             (self.log)(&cause, count);
         }

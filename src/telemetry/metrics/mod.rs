@@ -86,14 +86,13 @@ impl Histogram {
     /// Returns the number of values up to each bound, and of all values.
     fn cumulative(&self) -> (Vec<(f64, u64)>, u64) {
         let mut count = 0;
-        let mut up_to = |bucket: &AtomicU64| {
+        let counts = self.buckets.iter().map(|bucket| {
             count += bucket.load(Ordering::Relaxed);
             count
-        };
-        let bounds = self.bounds.iter().zip(&self.buckets);
-        let bounds = bounds.map(|(&bound, bucket)| (bound as f64 / self.per_unit, up_to(bucket))).collect();
-        let count = up_to(&self.buckets[self.bounds.len()]);
-        (bounds, count)
+        });
+        let counts: Vec<_> = counts.collect();
+        let bounds = self.bounds.iter().map(|bound| *bound as f64 / self.per_unit);
+        (bounds.zip(counts).collect(), count)
     }
 
     fn sum(&self) -> f64 {

@@ -46,6 +46,16 @@ impl Family<'_> {
         self
     }
 
+    /// Writes a sample for each of the labels.
+    pub fn samples<'l, const N: usize>(
+        &mut self,
+        samples: impl IntoIterator<Item = ([(&'static str, &'l str); N], impl Display)>,
+    ) {
+        for (labels, value) in samples {
+            self.sample(&labels, value);
+        }
+    }
+
     pub fn spread(&mut self, labels: Labels<'_>, histogram: &Histogram) -> &mut Self {
         let (bounds, count) = histogram.cumulative();
         for (bound, up_to) in bounds {
@@ -63,14 +73,8 @@ impl Family<'_> {
         let _ = write!(text, "{name}{suffix}");
         let mut separator = '{';
         for (label, value) in labels {
-            let _ = write!(text, "{separator}{label}=\"");
-            value.chars().for_each(|character| match character {
-                '\\' => text.push_str(r"\\"),
-                '"' => text.push_str("\\\""),
-                '\n' => text.push_str("\\n"),
-                other => text.push(other),
-            });
-            text.push('"');
+            let value = value.replace('\\', r"\\").replace('"', "\\\"").replace('\n', "\\n");
+            let _ = write!(text, "{separator}{label}=\"{value}\"");
             separator = ',';
         }
         if let Some(bound) = bound {
