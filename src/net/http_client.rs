@@ -96,13 +96,10 @@ impl Client {
             Ok((connection, status))
         };
         let late = |_| Err(io::Error::other(format!("no response within {limit:?}")));
-        let (mut connection, (status, is_newest)) = timeout(limit, exchange).await.unwrap_or_else(late)?;
+        let (mut connection, status) = timeout(limit, exchange).await.unwrap_or_else(late)?;
         let mut response = Response { status, headers: Vec::new(), body: Vec::new() };
-        let mut body = Vec::new();
-        let rest = read_rest(&mut connection.stream, &mut response, &mut body);
-        let is_reusable = timeout(REST_TIMEOUT, rest).await;
-        response.body = body;
-        if is_newest && matches!(is_reusable, Ok(Ok(true))) && connection.stream.buffer().is_empty() {
+        let is_reusable = timeout(REST_TIMEOUT, read_rest(&mut connection.stream, &mut response)).await;
+        if matches!(is_reusable, Ok(Ok(true))) && connection.stream.buffer().is_empty() {
             self.idle.lock().push(connection);
         }
         Ok(response)
@@ -155,8 +152,8 @@ impl Client {
     }
 }
 
-/// Returns the status of the response, and whether it has the newest version of the protocol, which keeps connections.
-async fn exchange(connection: &mut Connection, request: &[u8]) -> io::Result<(StatusCode, bool)> {
+/// Returns the status of the response.
+async fn exchange(connection: &mut Connection, request: &[u8]) -> io::Result<StatusCode> {
     let stream = &mut connection.stream;
     // A server may respond and close the connection before it has read the request.
     let written = async {
@@ -168,29 +165,21 @@ async fn exchange(connection: &mut Connection, request: &[u8]) -> io::Result<(St
 }
 
 /// Reads status lines until that of the final response. Interim responses precede it.
-async fn read_status(stream: &mut (impl AsyncBufRead + Unpin)) -> io::Result<(StatusCode, bool)> {
+async fn read_status(stream: &mut (impl AsyncBufRead + Unpin)) -> io::Result<StatusCode> {
     loop {
         let head = &mut stream.take(MAX_HEAD);
-        let (status, is_newest) = parse_status(&read_line(head).await?).ok_or_else(|| invalid("status line"))?;
-        if !status.is_informational() || status == StatusCode::SWITCHING_PROTOCOLS {
-            return Ok((status, is_newest));
+        let line = read_line(head).await?;
+        let status = line.strip_prefix("HTTP/1.").and_then(|line| line.split(' ').nth(1)?.parse::<StatusCode>().ok());
+        match status.ok_or_else(|| invalid("status line"))? {
+            status if status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS => {}
+            status => return Ok(status),
         }
         while !read_line(head).await?.is_empty() {}
     }
 }
 
-fn parse_status(line: &str) -> Option<(StatusCode, bool)> {
-    let (version, rest) = line.strip_prefix("HTTP/1.")?.split_once(' ')?;
-    let status = rest.split(' ').next()?.parse().ok()?;
-    Some((status, version == "1"))
-}
-
 /// Reads the other headers and the body. Returns whether another response may follow.
-async fn read_rest(
-    stream: &mut (impl AsyncBufRead + Unpin),
-    response: &mut Response,
-    content: &mut Vec<u8>,
-) -> io::Result<bool> {
+async fn read_rest(stream: &mut (impl AsyncBufRead + Unpin), response: &mut Response) -> io::Result<bool> {
     let mut head = stream.take(MAX_HEAD);
     loop {
         let line = read_line(&mut head).await?;
@@ -204,9 +193,9 @@ async fn read_rest(
         }
     }
     let mut body = stream.take(MAX_BODY);
-    let is_last = response.all("connection").any(|value| !value.eq_ignore_ascii_case("keep-alive"));
-    let (lengths, codings): (Vec<_>, Vec<_>) =
-        (response.all("content-length").collect(), response.all("transfer-encoding").collect());
+    let (headers, content) = (&response.headers, &mut response.body);
+    let is_last = all(headers, "connection").any(|value| !value.eq_ignore_ascii_case("keep-alive"));
+    let [lengths, codings] = ["content-length", "transfer-encoding"].map(|name| all(headers, name).collect::<Vec<_>>());
     let is_whole = match (&*lengths, &*codings) {
         _ if matches!(response.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) => true,
         ([length], []) => {
@@ -253,12 +242,13 @@ fn invalid(what: &str) -> io::Error {
     io::Error::other(format!("the response has an invalid {what}"))
 }
 
-impl Response {
-    fn all(&self, name: &str) -> impl Iterator<Item = &str> {
-        self.headers.iter().filter(move |(known, _)| known == name).map(|(_, value)| value.trim())
-    }
+/// The values of the headers with this name.
+fn all<'r>(headers: &'r [(String, String)], name: &'static str) -> impl Iterator<Item = &'r str> {
+    headers.iter().filter(move |(known, _)| known == name).map(|(_, value)| value.trim())
+}
 
-    pub fn header(&self, name: &str) -> Option<&str> {
-        self.all(name).next()
+impl Response {
+    pub fn header(&self, name: &'static str) -> Option<&str> {
+        all(&self.headers, name).next()
     }
 }
