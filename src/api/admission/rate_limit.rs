@@ -7,8 +7,8 @@
 //! units as the window has milliseconds, so limits that do not divide their window are exact too.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::time::Duration;
-use std::{fmt, mem};
 
 use axum::http::header::RETRY_AFTER;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
@@ -131,30 +131,27 @@ impl RateLimits {
 
     /// Number of accounts in memory: those whose buckets may not be full.
     pub fn remembered(&self) -> usize {
-        let parts = self.parts.iter().map(|part| part.lock());
-        parts.map(|part| part.recent.len() + part.before.len()).sum()
+        self.parts.iter().map(|part| part.lock().full_at.len()).sum()
     }
 }
 
-/// A shard: when the buckets of its accounts are full again. A bucket that was not used for a window is full, so whole
-/// generations are dropped without a search.
+/// A shard: when the buckets of its accounts are full again. Full buckets are removed once per window.
 #[derive(Debug, Default)]
 struct Part {
-    began: u64,
-    recent: HashMap<AccountId, u64>,
-    before: HashMap<AccountId, u64>,
+    cleaned_at: u64,
+    full_at: HashMap<AccountId, u64>,
 }
 
 impl Part {
     /// Takes a token out of the account's bucket.
     fn take(&mut self, account: AccountId, bucket: TokenBucket, now: u64) -> Taken {
         // The times of two threads may arrive in the wrong order.
-        if now.saturating_sub(self.began) >= bucket.window() {
-            self.before = mem::take(&mut self.recent);
-            self.began = now;
+        if now.saturating_sub(self.cleaned_at) >= bucket.window() {
+            self.full_at.retain(|_, full_at| *full_at > now);
+            self.full_at.shrink_to_fit();
+            self.cleaned_at = now;
         }
-        let earlier = self.before.remove(&account);
-        let full_at = self.recent.entry(account).or_insert_with(|| earlier.unwrap_or(now));
+        let full_at = self.full_at.entry(account).or_insert(now);
         let taken = bucket.take(*full_at, now);
         *full_at = taken.full_at;
         taken
