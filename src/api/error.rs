@@ -7,7 +7,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::http::header::{CONNECTION, CONTENT_LENGTH, DATE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderName, HeaderValue, StatusCode};
-use axum::response::IntoResponse;
 use serde_json::json;
 
 use super::response::{self, Response, X_REQUEST_ID};
@@ -197,11 +196,5 @@ impl From<StoreError> for ApiError {
 impl From<Infallible> for ApiError {
     fn from(never: Infallible) -> Self {
         match never {}
-    }
-}
-
-impl IntoResponse for ApiError {
-    fn into_response(self) -> axum::response::Response {
-        self.answer().into_response()
     }
 }

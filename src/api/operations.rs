@@ -181,11 +181,6 @@ impl Operation {
         self.path().starts_with("/v1/")
     }
 
-    /// The operations at this operation's path.
-    pub fn at_same_path(self) -> impl Iterator<Item = Self> {
-        Self::ALL.into_iter().filter(move |operation| operation.path() == self.path())
-    }
-
     fn row(self) -> &'static Row {
         &TABLE[self as usize]
     }

@@ -12,7 +12,8 @@ use super::state::Api;
 /// Responds to a method that no operation at the path of `here` has: 405, or 404 if all of them are removed.
 pub fn answer_other_method(here: Operation, api: &Api) -> Response {
     let now = api.clock.coarse_now();
-    let operations = here.at_same_path().filter(|operation| !deprecation::is_removed(*operation, now));
+    let is_here = |it: &Operation| it.path() == here.path() && !deprecation::is_removed(*it, now);
+    let operations = Operation::ALL.into_iter().filter(is_here);
     let methods: Vec<_> = operations.flat_map(Operation::methods).map(Method::as_str).collect();
     if methods.is_empty() {
         return ApiError::route_not_found().answer();

@@ -64,7 +64,7 @@ pub fn routes(console: &Arc<Console>) -> Router {
         .route("/docs", get(pages::docs::reference))
         .route("/docs/deprecations", get(pages::docs::deprecations))
         .route("/docs/{file}", get(pages::docs::asset))
-        .method_not_allowed_fallback(async || ApiError::method_not_allowed());
+        .method_not_allowed_fallback(async || ApiError::method_not_allowed().answer());
     let pages = Router::new()
         .route("/", get(pages::overview::show))
         .route("/sign-up", get(pages::sign_up::show).post(pages::sign_up::submit))
@@ -119,7 +119,7 @@ pub async fn not_found(State(console): State<Arc<Console>>, request: Request) ->
     let is_page = SECTIONS.contains(&section) || ["sign-in", "sign-out", "sign-up"].contains(&section);
     let is_for_people = is_page || (section != "v1" && accepts_pages(request.headers()));
     if !is_for_people || path.matches('/').count() > DEEPEST {
-        return console.api.path_not_found(Listener::Store, request.headers(), path).into_response();
+        return console.api.path_not_found(Listener::Store, request.headers(), path).answer().into_response();
     }
     let user = CurrentUser::new(&console, &request).or_signed_out().await;
     error_page(&user, PageError::not_found("There is no page at this address."))

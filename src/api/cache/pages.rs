@@ -43,7 +43,7 @@ pub async fn respond(
     let epoch = version.and_then(|version| store.epoch(&version));
     let page = read.await?;
     if let Some(version) = version {
-        pages.insert(list, Cached { version, epoch, page: page.clone() });
+        pages.pages.insert(list, Arc::new(Cached { version, epoch, page: page.clone() }));
     }
     Ok(page.into_response())
 }
@@ -86,10 +86,6 @@ impl PageCache {
         });
         if cached.is_some() { &self.hits } else { &self.misses }.increment();
         cached.map(|cached| cached.page.clone())
-    }
-
-    fn insert(&self, list: List, page: Cached) {
-        self.pages.insert(list, Arc::new(page));
     }
 }
 

@@ -101,32 +101,23 @@ pub fn check_declared_body(headers: &HeaderMap) -> Result<bool, ApiError> {
     }
 }
 
-/// Rejects bodies with a content coding. `identity` means that there is none (RFC 9110, section 8.4.1).
-fn check_content_coding(headers: &HeaderMap) -> Result<(), ApiError> {
+/// Rejects content codings but `identity`, which means that there is none (RFC 9110, section 8.4.1), and media types other
+/// than `application/json`. Parameters are allowed, and a charset must be UTF-8 (section 8.3.1).
+fn check_media_type(headers: &HeaderMap) -> Result<(), ApiError> {
     let is_identity = |coding: &HeaderValue| coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"identity");
-    let is_plain = headers.get_all(CONTENT_ENCODING).iter().all(is_identity);
-    is_plain.then_some(()).ok_or_else(|| {
+    if !headers.get_all(CONTENT_ENCODING).iter().all(is_identity) {
         let message = "`Content-Encoding` must be `identity` or absent: send the body uncompressed.";
         // Only here: a 415 names the accepted codings if the coding is the reason (RFC 9110, section 12.5.3).
-        ApiError::new(Code::UnsupportedMediaType, message).with_header("accept-encoding", "identity")
-    })
-}
-
-/// Rejects content codings, and media types other than `application/json`. Parameters are allowed, and a charset must be
-/// UTF-8 (RFC 9110, section 8.3.1).
-fn check_media_type(headers: &HeaderMap) -> Result<(), ApiError> {
-    check_content_coding(headers)?;
+        let error = ApiError::new(Code::UnsupportedMediaType, message);
+        return Err(error.with_header("accept-encoding", "identity"));
+    }
     let mut types = headers.get_all(CONTENT_TYPE).iter();
     let is_json = match (types.next(), types.next()) {
         (Some(only), None) => only == "application/json" || only.to_str().is_ok_and(is_json),
         _ => false,
     };
-    is_json.then_some(()).ok_or_else(|| {
-        ApiError::new(
-            Code::UnsupportedMediaType,
-            "`Content-Type` must be `application/json`, perhaps with `charset=utf-8`.",
-        )
-    })
+    let message = "`Content-Type` must be `application/json`, perhaps with `charset=utf-8`.";
+    is_json.then_some(()).ok_or_else(|| ApiError::new(Code::UnsupportedMediaType, message))
 }
 
 fn is_json(content_type: &str) -> bool {
