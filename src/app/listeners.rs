@@ -82,12 +82,11 @@ impl Sockets {
 
     /// Pairs each socket with what it serves.
     pub fn serving(self, app: &App) -> Vec<(TcpListener, ListenerService, Access)> {
-        let service = |listener| ListenerService::new(listener, &app.api);
-        let store = service(Listener::Store).with_pages(console::routes(&app.console));
+        let service = |listener, pages| ListenerService::new(listener, &app.api, pages);
         let listeners = [
-            (self.store, store, Access::Public),
-            (self.messages, service(Listener::Messages), Access::Public),
-            (self.operations, service(Listener::Ops), Access::Operator),
+            (self.store, service(Listener::Store, Some(console::routes(&app.console))), Access::Public),
+            (self.messages, service(Listener::Messages, None), Access::Public),
+            (self.operations, service(Listener::Ops, None), Access::Operator),
         ];
         listeners.into_iter().filter_map(|(socket, service, access)| Some((socket?, service, access))).collect()
     }

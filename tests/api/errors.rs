@@ -198,7 +198,7 @@ async fn panic_is_500() {
     let request = http::Request::builder().uri("/").header("host", "x").header("x-request-id", "mine");
     let request = request.body(axum::body::Body::empty());
     let (service, request) = (Service::start().await, request.unwrap());
-    let listener = ListenerService::new(Listener::Store, &service.api).with_pages(routes);
+    let listener = ListenerService::new(Listener::Store, &service.api, Some(routes));
     let response = listener.answer(request, Ipv4Addr::LOCALHOST.into()).await.unwrap();
     assert_eq!(response.status(), 500);
     assert_eq!(response.headers()["x-request-id"], "mine");

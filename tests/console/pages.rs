@@ -198,7 +198,7 @@ async fn panic_shows_an_error_page() {
     let (service, ada) = signed_in().await;
     let pages = Router::new().route("/keys/new", get(async || -> () { panic!("the secret cause") }));
     let pages = console::framed(&service.app.console, pages).with_state(service.app.console.clone());
-    let listener = ListenerService::new(Listener::Store, &service.api).with_pages(pages);
+    let listener = ListenerService::new(Listener::Store, &service.api, Some(pages));
     let request = http::Request::builder().uri("/keys/new").header("host", "x").header("cookie", ada.cookie.unwrap());
 
     let response = listener.answer(request.body(Body::empty()).unwrap(), Ipv4Addr::LOCALHOST.into()).await.unwrap();

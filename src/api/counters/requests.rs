@@ -1,5 +1,6 @@
 //! Metrics of requests and connections.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
@@ -35,11 +36,11 @@ const EXPIRED: [(&str, Expired); 4] =
 /// Counters of the requests of all listeners, and of the connections of each.
 #[derive(Debug)]
 pub struct Traffic {
-    /// In the order of [`Operation::ALL`].
-    operations: [Route; Operation::COUNT],
-    /// The pages that were requested, and the operations with simulated responses.
-    pages: Mutex<Vec<Arc<Route>>>,
-    unmatched: Route,
+    /// In the order of [`Operation::ALL`], each with its real and its simulated responses.
+    operations: Vec<[Route; 2]>,
+    /// The pages that were requested, by their path templates.
+    pages: Mutex<BTreeMap<String, Arc<Route>>>,
+    pub unmatched: Route,
     in_flight: AtomicI64,
     abandoned: Counter,
     /// Samples the log of requests refused with 503.
@@ -76,10 +77,12 @@ pub struct RequestInProgress<'a> {
 
 impl Traffic {
     pub fn new() -> Self {
+        let routes =
+            |operation: Operation| [false, true].map(|is_simulated| Route::new(operation.path(), is_simulated));
         Self {
-            operations: Operation::ALL.map(|operation| Route::new(operation.path())),
+            operations: Operation::ALL.into_iter().map(routes).collect(),
             pages: Mutex::default(),
-            unmatched: Route::new(UNMATCHED),
+            unmatched: Route::new(UNMATCHED, false),
             in_flight: AtomicI64::new(0),
             abandoned: Counter::default(),
             refusals: Sampler::new(|cause, requests| tracing::warn!(requests, cause, "requests refused")),
@@ -87,41 +90,20 @@ impl Traffic {
         }
     }
 
-    pub fn operation(&self, operation: Operation) -> &Route {
-        &self.operations[operation as usize]
-    }
-
-    /// The route of an operation's simulated responses.
-    pub fn simulated(&self, operation: Operation) -> Arc<Route> {
-        self.find_or_add(operation.path(), true)
+    pub fn operation(&self, operation: Operation, is_simulated: bool) -> &Route {
+        &self.operations[operation as usize][usize::from(is_simulated)]
     }
 
     /// The route of a page, by its path template.
     pub fn page(&self, template: &str) -> Arc<Route> {
-        self.find_or_add(template, false)
-    }
-
-    fn find_or_add(&self, template: &str, is_simulated: bool) -> Arc<Route> {
         let mut pages = self.pages.lock();
-        let is_same = |route: &&Arc<Route>| *route.template == *template && route.is_simulated == is_simulated;
-        let found = pages.iter().find(is_same).cloned();
-        found.unwrap_or_else(|| {
-            let route = Arc::new(Route { is_simulated, ..Route::new(template) });
-            pages.push(Arc::clone(&route));
-            route
-        })
-    }
-
-    pub const fn unmatched(&self) -> &Route {
-        &self.unmatched
+        let page = pages.entry(template.to_owned()).or_insert_with(|| Arc::new(Route::new(template, false)));
+        Arc::clone(page)
     }
 
     /// Counts the requests to the operations of the API; not health checks, pages and files.
     pub fn api_requests(&self) -> Requests {
-        let simulated = self.pages.lock().clone();
-        let is_of_api = |route: &&Arc<Route>| route.is_simulated && route.template.starts_with("/v1/");
-        let simulated = simulated.iter().filter(is_of_api).map(Arc::as_ref);
-        let api = Operation::documented().map(|operation| self.operation(operation)).chain(simulated);
+        let api = Operation::documented().flat_map(|operation| &self.operations[operation as usize]);
         let mut total = Requests::default();
         for answered in api.flat_map(|route| &route.methods) {
             for (position, count) in answered.statuses.iter().map(Counter::get).enumerate() {
@@ -145,7 +127,8 @@ impl Traffic {
 
     pub fn write(&self, out: &mut Exposition) {
         let pages = self.pages.lock().clone();
-        let mut routes: Vec<&Route> = self.operations.iter().chain(pages.iter().map(Arc::as_ref)).collect();
+        let pages = pages.values().map(Arc::as_ref);
+        let mut routes: Vec<&Route> = self.operations.iter().flatten().chain(pages).collect();
         routes.sort_by(|a, b| a.template.cmp(&b.template));
         routes.push(&self.unmatched);
         let methods =
@@ -172,29 +155,24 @@ impl Traffic {
     fn write_connections(&self, out: &mut Exposition) {
         let listeners = Listener::ALL.map(|listener| (("listener", listener.as_str()), self.connections(listener)));
         let mut count = |name, of: fn(&Connections) -> u64| {
-            let mut family = out.family(name);
-            for (listener, connections) in listeners {
-                family.sample(&[listener], of(connections));
-            }
+            out.family(name).samples(listeners.map(|(listener, connections)| ([listener], of(connections))));
         };
         count("petstore_connections_open", Connections::open);
         count("petstore_connections_accepted_total", Connections::accepted);
         count("petstore_connections_refused_total", Connections::refused);
         count("petstore_http_requests_malformed_total", Connections::malformed);
-        let mut expired = out.family("petstore_connections_expired_total");
-        for (listener, connections) in listeners {
-            for (reason, what) in EXPIRED {
-                expired.sample(&[listener, ("reason", reason)], connections.expired(what));
-            }
-        }
+        let expired = listeners.into_iter().flat_map(|(listener, connections)| {
+            EXPIRED.map(|(reason, what)| ([listener, ("reason", reason)], connections.expired(what)))
+        });
+        out.family("petstore_connections_expired_total").samples(expired);
     }
 }
 
 impl Route {
-    fn new(template: &str) -> Self {
+    fn new(template: &str, is_simulated: bool) -> Self {
         let answered =
             |_| Answered { statuses: std::array::from_fn(|_| Counter::default()), duration: Histogram::of_durations() };
-        Self { template: template.into(), is_simulated: false, methods: std::array::from_fn(answered) }
+        Self { template: template.into(), is_simulated, methods: std::array::from_fn(answered) }
     }
 
     /// Returns `labels` without the last one, [`SIMULATED`], if it does not apply.
@@ -271,7 +249,7 @@ mod tests {
         traffic.begin(&Method::GET).end(&traffic.page("/a/{id}"), StatusCode::OK);
         traffic.begin(&Method::GET).end(&traffic.page("/a/{id}"), StatusCode::OK);
         let odd = Method::from_bytes(b"BREW").unwrap();
-        traffic.begin(&odd).end(traffic.unmatched(), StatusCode::IM_A_TEAPOT);
+        traffic.begin(&odd).end(&traffic.unmatched, StatusCode::IM_A_TEAPOT);
         drop(traffic.begin(&Method::GET));
         let _now = traffic.begin(&Method::GET);
 

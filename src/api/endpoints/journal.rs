@@ -104,11 +104,11 @@ fn shown(request: &RecordedRequest) -> Value {
         "requestId": request.request_id.text,
         "request": {
             "head": exchange.map(|exchange| text(&exchange.request_head)),
-            "body": exchange.and_then(|exchange| exchange.request_body()).map(text),
+            "body": exchange.and_then(|exchange| exchange.request_body.as_ref()).map(text),
         },
         "response": {
             "head": exchange.map(|exchange| text(&exchange.response_head)),
-            "body": exchange.and_then(|exchange| exchange.response_body()).map(text),
+            "body": exchange.and_then(|exchange| exchange.response_body.as_ref()).map(text),
         },
     })
 }

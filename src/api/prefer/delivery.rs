@@ -14,7 +14,7 @@ use http_body_util::{BodyExt, Collected, Either};
 use tokio::time::{Instant, sleep};
 
 use crate::api::error::ApiError;
-use crate::api::recorder::record::{Loss, RecordedRequest};
+use crate::api::recorder::record::{LOST_BY_CLIENT, RecordedRequest};
 use crate::api::response::{self, Sent};
 
 /// Pieces of a paced body per second.
@@ -121,7 +121,7 @@ struct Unsent(Option<Arc<RecordedRequest>>);
 impl Drop for Unsent {
     fn drop(&mut self) {
         if let Some(recorded) = &self.0 {
-            recorded.lose(Loss::ByClient);
+            recorded.lose(LOST_BY_CLIENT);
         }
     }
 }

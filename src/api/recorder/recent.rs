@@ -60,8 +60,8 @@ struct Lists {
 /// The ids of an account's requests, oldest first.
 #[derive(Debug, Default)]
 struct OfAccount {
-    requests: VecDeque<u64>,
-    with_inactive_key: VecDeque<u64>,
+    /// Those with an active key, and those with an inactive one.
+    requests: [VecDeque<u64>; 2],
     size: usize,
     /// Number of requests that were removed because there was too much. Counted on staging only, for the journal.
     dropped: u64,
@@ -88,7 +88,7 @@ impl AccountRequests {
         lists.next += 1;
         let (account, is_inactive, size) = (request.owner.account, request.owner.is_key_inactive, size(&request));
         let of = lists.accounts.entry(account).or_default();
-        of.list(is_inactive).push_back(request.id);
+        of.requests[usize::from(is_inactive)].push_back(request.id);
         of.size += size;
         lists.size += size;
         let request = Arc::new(request);
@@ -103,7 +103,7 @@ impl AccountRequests {
     pub fn of(&self, account: AccountId) -> Vec<Arc<RecordedRequest>> {
         let lists = self.lists.lock();
         let Some(of) = lists.accounts.get(&account) else { return Vec::new() };
-        let mut ids: Vec<_> = of.requests.iter().chain(&of.with_inactive_key).collect();
+        let mut ids: Vec<_> = of.requests.iter().flatten().collect();
         ids.sort_unstable();
         ids.into_iter().rev().filter_map(|id| lists.requests.get(id).cloned()).collect()
     }
@@ -124,7 +124,7 @@ impl AccountRequests {
         let mut lists = self.lists.lock();
         let Some(of) = lists.accounts.remove(&account) else { return };
         lists.size -= of.size;
-        for id in of.requests.iter().chain(&of.with_inactive_key) {
+        for id in of.requests.iter().flatten() {
             lists.requests.remove(id);
         }
     }
@@ -148,14 +148,11 @@ impl Lists {
     /// Returns the request to remove after `account` got another, if there is too much.
     fn excess(&self, account: AccountId) -> Option<u64> {
         let of = self.accounts.get(&account)?;
-        if of.requests.len() > self.capacity.requests {
-            of.requests.front().copied()
-        } else if of.with_inactive_key.len() > WITH_INACTIVE_KEY {
-            of.with_inactive_key.front().copied()
-        } else if of.size > self.capacity.of_account {
-            of.oldest()
-        } else {
-            self.requests.first_key_value().filter(|_| self.size > self.capacity.of_all).map(|(id, _)| *id)
+        let limits = [self.capacity.requests, WITH_INACTIVE_KEY];
+        match of.requests.iter().zip(limits).find(|(list, limit)| list.len() > *limit) {
+            Some((list, _)) => list.front().copied(),
+            None if of.size > self.capacity.of_account => of.oldest(),
+            None => self.requests.first_key_value().filter(|_| self.size > self.capacity.of_all).map(|(id, _)| *id),
         }
     }
 
@@ -163,7 +160,7 @@ impl Lists {
     fn remove(&mut self, id: u64, counts_dropped: bool) {
         let request = self.requests.remove(&id).expect("listed requests are kept");
         let of = self.accounts.get_mut(&request.owner.account).expect("requests are listed");
-        of.list(request.owner.is_key_inactive).pop_front();
+        of.requests[usize::from(request.owner.is_key_inactive)].pop_front();
         of.size -= size(&request);
         of.dropped += u64::from(counts_dropped);
         self.size -= size(&request);
@@ -174,12 +171,8 @@ impl Lists {
 }
 
 impl OfAccount {
-    const fn list(&mut self, is_key_inactive: bool) -> &mut VecDeque<u64> {
-        if is_key_inactive { &mut self.with_inactive_key } else { &mut self.requests }
-    }
-
     fn oldest(&self) -> Option<u64> {
-        self.requests.front().into_iter().chain(self.with_inactive_key.front()).min().copied()
+        self.requests.iter().filter_map(VecDeque::front).min().copied()
     }
 }
 
@@ -215,7 +208,12 @@ mod tests {
             request_id: RedactedText::default(),
             simulated: None,
             is_replayed: false,
-            exchange: Some(Exchange { request_head, response_head, bodies: Some([request_body, response_body]) }),
+            exchange: Some(Exchange {
+                request_head,
+                response_head,
+                request_body: Some(request_body),
+                response_body: Some(response_body),
+            }),
         }
     }
 
@@ -243,7 +241,8 @@ mod tests {
         let lists = requests.lists.lock();
         assert_eq!(lists.size, lists.requests.values().map(|request| size(request)).sum::<usize>());
         assert_eq!(lists.size, lists.accounts.values().map(|of| of.size).sum::<usize>());
-        let listed: usize = lists.accounts.values().map(|of| of.requests.len() + of.with_inactive_key.len()).sum();
+        let listed: usize =
+            lists.accounts.values().map(|of| of.requests.iter().map(VecDeque::len).sum::<usize>()).sum();
         assert_eq!(listed, lists.requests.len());
         let is_needed = |of: &OfAccount| of.oldest().is_some() || of.dropped > 0;
         assert!(lists.accounts.values().all(is_needed), "accounts without requests take no memory");

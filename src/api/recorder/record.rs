@@ -19,6 +19,9 @@ pub const SHOWN: usize = 16 * 1024;
 /// Maximum size in bytes of the request's line and of an error's message in a list.
 pub const LISTED: usize = 512;
 
+/// The loss of a response that its client did not wait for.
+pub const LOST_BY_CLIENT: &str = "the client closed the connection";
+
 /// A request with a key of an account, active or not. All its texts are without secrets, and their sizes are bounded.
 #[derive(Debug)]
 pub struct RecordedRequest {
@@ -34,8 +37,9 @@ pub struct RecordedRequest {
     pub line: RedactedText,
     /// `None` if the connection was closed without a response.
     pub status: Option<u16>,
-    /// Set if the client did not get the whole response. Known after the request is stored if a slow body is cut.
-    pub loss: OnceLock<Loss>,
+    /// How the connection ended, if the client did not get the whole response. Known after the request is stored if a slow
+    /// body is cut.
+    pub loss: OnceLock<&'static str>,
     /// `None` if the response is not an error of the API.
     pub error: Option<RecordedError>,
     pub request_id: RedactedText,
@@ -52,20 +56,14 @@ pub struct RecordedError {
     pub message: RedactedText,
 }
 
-/// The reason why a client did not get a response, or not all of it.
-#[derive(Clone, Copy, Debug)]
-pub enum Loss {
-    BySimulation,
-    ByClient,
-}
-
 /// Request and response.
 #[derive(Debug, Default)]
 pub struct Exchange {
     pub request_head: RedactedText,
     pub response_head: RedactedText,
-    /// The bodies of request and response. `None` if the key was inactive.
-    pub bodies: Option<[RedactedText; 2]>,
+    /// `None` if the key was inactive, like the other body.
+    pub request_body: Option<RedactedText>,
+    pub response_body: Option<RedactedText>,
 }
 
 /// A text without secrets, of limited size.
@@ -82,23 +80,21 @@ impl RecordedRequest {
     }
 
     /// Records that the client does not get the whole response. Keeps the first reason.
-    pub fn lose(&self, loss: Loss) {
+    pub fn lose(&self, loss: &'static str) {
         let _ = self.loss.set(loss);
     }
 
     /// Says how the connection ended. `None` if the client got the whole response.
     pub fn loss(&self) -> Option<&'static str> {
-        Some(match self.loss.get()? {
-            Loss::BySimulation => "the connection was closed",
-            Loss::ByClient => "the client closed the connection",
-        })
+        self.loss.get().copied()
     }
 
     /// All texts of variable size.
     pub fn texts(&self) -> impl Iterator<Item = &str> {
         let error = self.error.iter().flat_map(|error| [&error.code, &error.message]);
         let heads = self.exchange.iter().flat_map(|exchange| [&exchange.request_head, &exchange.response_head]);
-        let bodies = self.exchange.iter().filter_map(|exchange| exchange.bodies.as_ref()).flatten();
+        let bodies =
+            self.exchange.iter().flat_map(|exchange| exchange.request_body.iter().chain(&exchange.response_body));
         let texts = [&self.line, &self.request_id].into_iter().chain(&self.simulated).chain(error);
         texts.chain(heads).chain(bodies).map(|text| &*text.text)
     }
@@ -113,16 +109,6 @@ impl RecordedError {
         let body: Value = serde_json::from_slice(body).ok()?;
         let text = |field: &str| Some(RedactedText::of(body[field].as_str()?.as_bytes(), LISTED));
         Some(Self { code: text("code")?, message: text("message")? })
-    }
-}
-
-impl Exchange {
-    pub fn request_body(&self) -> Option<&RedactedText> {
-        self.bodies.as_ref().map(|[request, _]| request)
-    }
-
-    pub fn response_body(&self) -> Option<&RedactedText> {
-        self.bodies.as_ref().map(|[_, response]| response)
     }
 }
 

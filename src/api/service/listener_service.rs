@@ -22,9 +22,8 @@ use tokio::time::timeout;
 use tower::Service;
 
 use super::cors::{Cors, is_preflight};
-use super::record::{Unanswered, kept_owner};
+use super::record::{Unanswered, record};
 use super::telemetry::{RequestTelemetry, log_cause};
-use crate::api::addresses::BaseUrl;
 use crate::api::caller::Caller;
 use crate::api::client::Peer;
 use crate::api::dispatch;
@@ -34,7 +33,6 @@ use crate::api::operations::Operation::{self, GetPet};
 use crate::api::operations::{Listener, Target};
 use crate::api::prefer::delivery::{Called, Delivery};
 use crate::api::recorder::body::{CopiedBody, ReadBody};
-use crate::api::recorder::record::RecordedRequest;
 use crate::api::response::{self, Sent, X_REQUEST_ID, new_request_id, request_id};
 use crate::api::state::Api;
 use crate::api::unmatched::answer_other_method;
@@ -65,27 +63,20 @@ enum Route {
     Pages(Router),
 }
 
-impl Route {
-    fn answered(response: response::Response) -> Self {
-        Self::Answered(Box::new(response))
-    }
-}
-
 impl ListenerService {
-    /// The operations of `listener`.
-    pub fn new(listener: Listener, api: &Arc<Api>) -> Self {
+    /// The operations of `listener`, and `pages` at paths that no operation has.
+    pub fn new(listener: Listener, api: &Arc<Api>, pages: Option<Router>) -> Self {
+        let addresses = &api.addresses;
+        let is_public_https = listener != Listener::Ops && addresses.base_url_of(Some(listener)).is_https();
+        let is_behind_proxy = !api.trusted_proxies.is_empty();
         Self {
             listener,
             api: Arc::clone(api),
-            pages: None,
-            cors: Cors::of(listener, &api.addresses).map(Arc::new),
-            is_https_only: is_https_only(listener, api),
+            pages: pages.map(|pages| pages.layer(from_fn(name_route))),
+            cors: Cors::of(listener, addresses).map(Arc::new),
+            // With the listener's own TLS, or that of the proxy in front of it.
+            is_https_only: addresses.scheme == Scheme::HTTPS || is_behind_proxy && is_public_https,
         }
-    }
-
-    /// Adds pages: paths that no operation has.
-    pub fn with_pages(self, pages: Router) -> Self {
-        Self { pages: Some(pages.layer(from_fn(name_route))), ..self }
     }
 
     /// Responds to a request from `peer`.
@@ -103,7 +94,7 @@ impl ListenerService {
             let framed = framing::check(&mut head, &body);
             let api = &self.api;
             let target = Target::of(self.listener, &head.method, head.uri.path());
-            let mut telemetry = self.begin(&head, peer, target);
+            let mut telemetry = RequestTelemetry::begin(api, self.listener, target, &head, peer);
             let origin = self.cors.as_ref().and_then(|cors| cors.allowed_origin(&head.headers));
             let peer = Peer { address: peer, request_id: request_id(&head.headers) };
             let mut caller = Caller::unknown(&peer);
@@ -115,11 +106,8 @@ impl ListenerService {
                         let recognized = Box::pin(timeout(RECOGNITION, caller.authenticate(api, &head.headers)));
                         _ = AssertUnwindSafe(recognized).catch_unwind().await;
                         let read = ReadBody { bytes: &[], is_complete: body.is_end_stream() };
-                        let begin = |owner| {
-                            let target = (self.listener, target.operation());
-                            RecordedRequest::begin(api, target, &head, read, owner, Some(&response))
-                        };
-                        recorded = kept_owner(api, &caller, Some(&response)).map(begin);
+                        let target = (self.listener, target.operation());
+                        recorded = record(api, target, &head, read, &caller, Some(&response));
                     }
                     (*response).map(Either::Left)
                 }
@@ -146,15 +134,22 @@ impl ListenerService {
                     unanswered.end();
                     response.map(Either::Left)
                 }
-                Route::Pages(pages) => {
+                Route::Pages(mut pages) => {
+                    let peer = peer.clone();
+                    let page = async move {
+                        let mut request = Request::from_parts(head, body).map(Body::new);
+                        request.extensions_mut().insert(peer);
+                        pages.call(request).await
+                    };
                     // Boxed, because it is large and rarely needed.
-                    let page = answer_page(pages, Request::from_parts(head, body), &peer);
                     let page = Box::pin(telemetry.within(page));
-                    let answered = AssertUnwindSafe(page).catch_unwind().await;
-                    answered.unwrap_or_else(|panic| of_panic(&*panic).answer().map(Either::Left))
+                    match AssertUnwindSafe(page).catch_unwind().await {
+                        Ok(Ok(page)) => page.map(Either::Right),
+                        Err(panic) => of_panic(&*panic).answer().map(Either::Left),
+                    }
                 }
             };
-            let took = telemetry.end(api, target.at_path(), &caller, &mut response);
+            let took = telemetry.end(api, &caller, &mut response);
             self.write_headers(target, origin, response.headers_mut());
             response.headers_mut().insert(X_REQUEST_ID, peer.request_id);
             if let Some(recorded) = recorded {
@@ -173,11 +168,12 @@ impl ListenerService {
         origin: Option<HeaderValue>,
     ) -> Result<Response<Sent>, NoResponse> {
         unanswered.delivery = Some(&delivery);
+        unanswered.telemetry.is_simulated = true;
         delivery.wait().await;
         let (api, operation, caller) = (unanswered.api, unanswered.operation, &*unanswered.caller);
         let recorded = unanswered.record(Some(&response));
         let mut response = response.map(Either::Left);
-        let took = unanswered.telemetry.end_at(api, &api.traffic.simulated(operation), caller, &mut response);
+        let took = unanswered.telemetry.end(api, caller, &mut response);
         if delivery.is_of_proxy {
             self.write_cors(origin, response.headers_mut());
         } else {
@@ -192,34 +188,21 @@ impl ListenerService {
         delivery.send(response, recorded).await
     }
 
-    fn begin(&self, head: &Parts, peer: IpAddr, target: Target) -> RequestTelemetry<'_> {
-        let is_health_check = target.at_path().is_some_and(Operation::is_health_check);
-        let is_logged = !is_health_check && (self.api.logs_requests || tracing::enabled!(tracing::Level::DEBUG));
-        // Only the operator's tools use the operations listener.
-        let is_traced = !is_health_check && self.listener != Listener::Ops;
-        RequestTelemetry::begin(&self.api, head, peer, is_logged, is_traced)
-    }
-
     /// Decides who responds to a request.
     fn route(&self, head: &Parts, framed: Result<(), Ambiguous>, target: Target) -> Route {
-        if let Err(ambiguous) = framed {
-            let error = ApiError::new(Code::InvalidValue, ambiguous.to_string());
-            return Route::answered(error.with_header("connection", "close").answer());
-        }
-        if let Some(cors) = &self.cors
-            && is_preflight(head)
-        {
-            return Route::answered(cors.answer_preflight());
-        }
-        match (target, target.at_path(), &self.pages) {
-            (Target::Operation(operation), ..) => Route::Operation(operation),
-            (_, Some(operation), _) => Route::answered(answer_other_method(operation, &self.api)),
-            (_, None, Some(pages)) if !head.uri.path().starts_with("/v1/") => Route::Pages(pages.clone()),
-            (_, None, _) => {
-                let error = self.api.path_not_found(self.listener, &head.headers, head.uri.path());
-                Route::answered(error.answer())
+        let path = head.uri.path();
+        let response = if let Err(ambiguous) = framed {
+            ApiError::new(Code::InvalidValue, ambiguous.to_string()).with_header("connection", "close").answer()
+        } else {
+            match (target, &self.cors, &self.pages) {
+                (_, Some(cors), _) if is_preflight(head) => cors.answer_preflight(),
+                (Target::Operation(operation), ..) => return Route::Operation(operation),
+                (Target::OtherMethod(operation), ..) => answer_other_method(operation, &self.api),
+                (Target::Unknown, _, Some(pages)) if !path.starts_with("/v1/") => return Route::Pages(pages.clone()),
+                (Target::Unknown, ..) => self.api.path_not_found(self.listener, &head.headers, path).answer(),
             }
-        }
+        };
+        Route::Answered(Box::new(response))
     }
 
     /// Writes the headers that do not depend on the handler.
@@ -242,27 +225,6 @@ impl ListenerService {
 
 fn of_panic(panic: &(dyn Any + Send)) -> ApiError {
     ApiError::internal(Cause::of_panic(panic).0)
-}
-
-/// Responds to requests for pages, and to those with an unknown path.
-async fn answer_page(mut pages: Router, request: Request<impl RequestBody + 'static>, peer: &Peer) -> Response<Sent> {
-    let mut request = request.map(Body::new);
-    request.extensions_mut().insert(peer.clone());
-    match pages.call(request).await {
-        Ok(response) => response.map(Either::Right),
-        Err(never) => match never {},
-    }
-}
-
-/// Returns whether clients use TLS: the listener's own, or that of the proxy in front of it.
-fn is_https_only(listener: Listener, api: &Api) -> bool {
-    let public = match listener {
-        Listener::Store => Some(&api.addresses.base_url),
-        Listener::Messages => Some(&api.addresses.messages_base_url),
-        Listener::Ops => None,
-    };
-    let is_behind_proxy = !api.trusted_proxies.is_empty();
-    api.addresses.scheme == Scheme::HTTPS || (is_behind_proxy && public.is_some_and(BaseUrl::is_https))
 }
 
 impl bounded_http::Service for ListenerService {

@@ -13,17 +13,17 @@ use crate::api::input::idempotency::IDEMPOTENT_REPLAYED;
 use crate::api::operations::{Listener, Operation};
 use crate::api::prefer::delivery::Delivery;
 use crate::api::recorder::body::{CopiedBody, ReadBody};
-use crate::api::recorder::record::{Exchange, LISTED, Loss, RecordedError, RecordedRequest, RedactedText, SHOWN};
+use crate::api::recorder::record::{
+    Exchange, LISTED, LOST_BY_CLIENT, RecordedError, RecordedRequest, RedactedText, SHOWN,
+};
 use crate::api::recorder::shown;
 use crate::api::response::{self, X_REQUEST_ID, content};
 use crate::api::state::Api;
 use crate::domain::api_key::KeyOwner;
 
 impl RecordedRequest {
-    /// Begins to record a request, before the response has all its headers. `response` is `None` if the client closed the
-    /// connection before it.
     #[inline(never)]
-    pub fn begin(
+    fn begin(
         api: &Api,
         target: (Listener, Option<Operation>),
         head: &Parts,
@@ -35,16 +35,16 @@ impl RecordedRequest {
         let line = format!("{} {}", head.method, shown::target(&head.uri));
         let exchange = api.account_requests.keeps_all.then(|| {
             let answer = if head.method == Method::HEAD { &[][..] } else { &answer };
-            let shown = shown::body(read, target.1);
-            let mut bodies = [shown.as_bytes(), answer].map(|body| RedactedText::of(body, SHOWN));
-            bodies[0].is_cut |= !read.is_complete;
+            let text = |body: &[u8]| (!owner.is_key_inactive).then(|| RedactedText::of(body, SHOWN));
+            let body = text(shown::body(read, target.1).as_bytes());
             Exchange {
                 request_head: RedactedText::of_head(&format!("{line} {:?}", head.version), &head.headers),
                 response_head: RedactedText::default(),
-                bodies: (!owner.is_key_inactive).then_some(bodies),
+                request_body: body.map(|body| RedactedText { is_cut: body.is_cut || !read.is_complete, ..body }),
+                response_body: text(answer),
             }
         });
-        let loss = response.is_none().then_some(Loss::ByClient);
+        let loss = response.is_none().then_some(LOST_BY_CLIENT);
         Box::new(Self {
             id: 0,
             owner,
@@ -70,7 +70,7 @@ impl RecordedRequest {
             self.status = None;
         }
         if delivery.dropped.is_some() || delivery.is_cut {
-            self.lose(Loss::BySimulation);
+            self.lose("the connection was closed");
         }
     }
 
@@ -107,11 +107,10 @@ pub struct Unanswered<'r, 'p, 's, 'b, B: HttpBody> {
 }
 
 impl<B: HttpBody> Unanswered<'_, '_, '_, '_, B> {
-    /// Begins to record the request. `None` if there is no [`kept_owner`].
+    /// Begins to record the request, as [`record`] does.
     pub fn record(&self, response: Option<&response::Response>) -> Option<Box<RecordedRequest>> {
-        let owner = kept_owner(self.api, self.caller, response)?;
         let target = (self.listener, Some(self.operation));
-        Some(RecordedRequest::begin(self.api, target, self.head, self.body.read(), owner, response))
+        record(self.api, target, self.head, self.body.read(), self.caller, response)
     }
 
     pub fn end(self) {
@@ -121,11 +120,7 @@ impl<B: HttpBody> Unanswered<'_, '_, '_, '_, B> {
 
 impl<B: HttpBody> Drop for Unanswered<'_, '_, '_, '_, B> {
     fn drop(&mut self) {
-        let (traffic, operation) = (&self.api.traffic, self.operation);
-        match self.delivery {
-            None => self.telemetry.abandon(traffic.operation(operation), self.caller),
-            Some(_) => self.telemetry.abandon(&traffic.simulated(operation), self.caller),
-        }
+        self.telemetry.abandon(self.api, self.caller);
         if let Some(mut recorded) = self.record(None) {
             if let Some(delivery) = self.delivery {
                 recorded.simulate(delivery);
@@ -135,9 +130,18 @@ impl<B: HttpBody> Drop for Unanswered<'_, '_, '_, '_, B> {
     }
 }
 
-/// The owner of the key of a request that is kept. `None` without a key that was ever valid, or if the request is not kept.
+/// Begins to record a request, before the response has all its headers. `response` is `None` if the client closed the
+/// connection before it. Returns `None` without a key that was ever valid, or if the request is not kept.
 #[inline]
-pub fn kept_owner(api: &Api, caller: &Caller<'_>, response: Option<&response::Response>) -> Option<KeyOwner> {
+pub fn record(
+    api: &Api,
+    target: (Listener, Option<Operation>),
+    head: &Parts,
+    read: ReadBody<'_>,
+    caller: &Caller<'_>,
+    response: Option<&response::Response>,
+) -> Option<Box<RecordedRequest>> {
     let is_kept = response.is_none_or(|response| api.account_requests.keeps(response.status()));
-    is_kept.then(|| caller.key_owner()).flatten()
+    let owner = is_kept.then(|| caller.key_owner()).flatten()?;
+    Some(RecordedRequest::begin(api, target, head, read, owner, response))
 }

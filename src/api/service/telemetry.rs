@@ -14,7 +14,7 @@ use crate::api::caller::Caller;
 use crate::api::client::client_address;
 use crate::api::counters::requests::{RequestInProgress, Route};
 use crate::api::error::Cause;
-use crate::api::operations::Operation;
+use crate::api::operations::{Listener, Operation, Target};
 use crate::api::state::Api;
 use crate::redaction::without_keys;
 use crate::telemetry::trace_context::{TraceId, TraceParent};
@@ -26,6 +26,10 @@ const USER_AGENT_LENGTH: usize = 256;
 /// A request from its head to its response. Dropped before [`Self::end`], it was abandoned by its client.
 pub struct RequestTelemetry<'s> {
     in_progress: RequestInProgress<'s>,
+    /// An operation at the request's path, with any method.
+    operation: Option<Operation>,
+    /// Set before a simulated response is sent.
+    pub is_simulated: bool,
     span: Option<Span>,
     /// Boxed, because most requests have none, and this value is moved.
     log_entry: Option<Box<LogEntry>>,
@@ -44,7 +48,12 @@ struct LogEntry {
 }
 
 impl<'s> RequestTelemetry<'s> {
-    pub fn begin(api: &'s Api, head: &Parts, peer: IpAddr, is_logged: bool, is_traced: bool) -> Self {
+    pub fn begin(api: &'s Api, listener: Listener, target: Target, head: &Parts, peer: IpAddr) -> Self {
+        let operation = target.at_path();
+        let is_health_check = operation.is_some_and(Operation::is_health_check);
+        let is_logged = !is_health_check && (api.logs_requests || tracing::enabled!(tracing::Level::DEBUG));
+        // Only the operator's tools use the operations listener.
+        let is_traced = !is_health_check && listener != Listener::Ops;
         let in_progress = api.traffic.begin(&head.method);
         let begin_span = || traces::begin(head, in_progress.method(), api.addresses.scheme.as_str());
         let (trace, span) = is_traced.then(begin_span).flatten().unzip();
@@ -59,7 +68,7 @@ impl<'s> RequestTelemetry<'s> {
                 trace_id: trace.or_else(|| TraceParent::of(&head.headers).map(|parent| parent.trace)),
             })
         });
-        Self { in_progress, span, log_entry }
+        Self { in_progress, operation, is_simulated: false, span, log_entry }
     }
 
     /// Runs the part of the request whose writes have spans below the request's.
@@ -72,46 +81,38 @@ impl<'s> RequestTelemetry<'s> {
         self.in_progress.elapsed()
     }
 
-    /// Records that the client went away before the response at `route`.
-    pub fn abandon(&mut self, route: &Route, caller: &Caller<'_>) {
-        self.write(route, caller, client_closed(), self.elapsed());
-        if let Some(span) = self.span.take() {
-            traces::end(&span, self.in_progress.method(), route.template(), None);
-        }
+    /// Records that the client of an operation went away before the response.
+    pub fn abandon(&mut self, api: &Api, caller: &Caller<'_>) {
+        let route = self.route(api, None);
+        // nginx uses this status too.
+        let status = StatusCode::from_u16(499).expect("it has three digits");
+        self.write(route, caller, status, self.elapsed());
+        self.end_span(route.template(), None);
     }
 
-    /// Records the response to a request at the path of `operation`, if any. Returns the request's duration.
-    pub fn end<B>(
-        &mut self,
-        api: &Api,
-        operation: Option<Operation>,
-        caller: &Caller<'_>,
-        response: &mut Response<B>,
-    ) -> Duration {
-        let page;
-        let route = match (operation, response.extensions_mut().remove::<MatchedPath>()) {
-            (Some(operation), _) => api.traffic.operation(operation),
-            (None, Some(path)) => {
-                page = api.traffic.page(path.as_str());
-                &page
-            }
-            (None, None) => api.traffic.unmatched(),
-        };
-        self.end_at(api, route, caller, response)
-    }
-
-    /// Records the response to a request at `route`. Returns the request's duration.
-    pub fn end_at<B>(&mut self, api: &Api, route: &Route, caller: &Caller<'_>, response: &mut Response<B>) -> Duration {
+    /// Records the response. Returns the request's duration.
+    pub fn end<B>(&mut self, api: &Api, caller: &Caller<'_>, response: &mut Response<B>) -> Duration {
+        let page = response.extensions_mut().remove::<MatchedPath>().map(|path| api.traffic.page(path.as_str()));
+        let route = self.route(api, page.as_deref());
         let id = &caller.peer.request_id;
-        if let Some(span) = self.span.take() {
-            traces::end(&span, self.in_progress.method(), route.template(), Some((response.status(), id)));
-        }
+        self.end_span(route.template(), Some((response.status(), id)));
         let took = self.in_progress.end(route, response.status());
         self.write(route, caller, response.status(), took);
         if let Some(cause) = response.extensions_mut().remove() {
             log_cause(api, response.status(), &cause, id);
         }
         took
+    }
+
+    fn route<'r>(&self, api: &'r Api, page: Option<&'r Route>) -> &'r Route {
+        let operation = self.operation.map(|operation| api.traffic.operation(operation, self.is_simulated));
+        operation.or(page).unwrap_or(&api.traffic.unmatched)
+    }
+
+    fn end_span(&mut self, route: Option<&str>, response: Option<(StatusCode, &HeaderValue)>) {
+        if let Some(span) = self.span.take() {
+            traces::end(&span, self.in_progress.method(), route, response);
+        }
     }
 
     /// Writes the log entry.
@@ -139,9 +140,7 @@ impl<'s> RequestTelemetry<'s> {
 impl Drop for RequestTelemetry<'_> {
     /// Marks the span of a request for a page as abandoned, unless it has ended.
     fn drop(&mut self) {
-        if let Some(span) = self.span.take() {
-            traces::end(&span, self.in_progress.method(), None, None);
-        }
+        self.end_span(None, None);
     }
 }
 
@@ -150,11 +149,6 @@ fn logged_path(uri: &Uri) -> String {
     let decoded = percent_decode_str(uri.path()).decode_utf8_lossy();
     let shown = if matches!(without_keys(decoded.as_bytes()), Cow::Owned(_)) { &decoded } else { uri.path() };
     shown.to_owned()
-}
-
-/// The status of a request whose client went away, for the log. nginx uses it too.
-fn client_closed() -> StatusCode {
-    StatusCode::from_u16(499).expect("it has three digits")
 }
 
 /// Logs the cause of a 5xx error.

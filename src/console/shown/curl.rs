@@ -14,7 +14,7 @@ const OMITTED: [&str; 8] = [
 /// Returns a command that sends the request again, to paste into a shell whose variable `KEY` has an API key. `root` is the
 /// address of the listener. `None` if the request is not kept completely.
 pub fn command(root: &str, exchange: &Exchange) -> Option<String> {
-    let body = exchange.bodies.as_ref().map(|[request, _]| request)?;
+    let body = exchange.request_body.as_ref()?;
     let is_replaced = body.text.starts_with(HIDDEN_BODY) || body.text.contains(char::REPLACEMENT_CHARACTER);
     if exchange.request_head.is_cut || body.is_cut || is_replaced {
         return None;
@@ -66,7 +66,7 @@ mod tests {
 
     fn exchange(head: &str, body: &str) -> Exchange {
         let text = |text: &str| RedactedText { text: text.into(), is_cut: false };
-        Exchange { request_head: text(head), bodies: Some([text(body), text("")]), ..Exchange::default() }
+        Exchange { request_head: text(head), request_body: Some(text(body)), ..Exchange::default() }
     }
 
     #[test]
@@ -110,8 +110,8 @@ mod tests {
         cut.request_head.is_cut = true;
         assert_eq!(command("http://a", &cut), None);
         let mut cut = exchange("POST / HTTP/1.1", "{");
-        cut.bodies.as_mut().unwrap()[0].is_cut = true;
+        cut.request_body.as_mut().unwrap().is_cut = true;
         assert_eq!(command("http://a", &cut), None);
-        assert_eq!(command("http://a", &Exchange { bodies: None, ..exchange("GET / HTTP/1.1", "") }), None);
+        assert_eq!(command("http://a", &Exchange { request_body: None, ..exchange("GET / HTTP/1.1", "") }), None);
     }
 }
