@@ -1,5 +1,7 @@
 //! A call of an operation, as handlers get it.
 
+use std::fmt::Display;
+
 use axum::http::Method;
 use axum::http::request::Parts;
 
@@ -9,43 +11,38 @@ use super::input::idempotency::IDEMPOTENCY_KEY;
 use super::input::query_and_body::{self, RequestBody};
 use super::operations::Operation;
 use super::state::Api;
-use crate::domain::{AccountId, IdempotencyKey, Invalid, KeyedRequest, Role};
+use crate::domain::{AccountId, IdempotencyKey, Invalid, KeyedRequest, PageLimit, Role};
 use crate::store::{StoredResponse, WriteKey};
 
 /// A call of an operation by an authenticated account.
 pub struct Call<'r> {
-    pub api: &'r Api,
     pub operation: Operation,
-    pub account: AccountId,
-    pub role: Role,
+    pub api: &'r Api,
     pub head: &'r Parts,
-    /// Empty if the operation only reads.
+    pub caller: &'r Caller<'r>,
+    pub account: AccountId,
+    /// Empty before [`Self::read`], and if the operation only reads.
     pub body: String,
 }
 
-impl<'r> Call<'r> {
+impl Call<'_> {
     /// Reads the body of an admitted request. Checks its size and media type first.
-    pub async fn read(
-        operation: Operation,
-        api: &'r Api,
-        head: &'r Parts,
-        body: &mut impl RequestBody,
-        caller: &Caller<'_>,
-    ) -> Result<Self, ApiError> {
-        let account = caller.account().expect("callers of operations with an account are admitted first");
-        let is_chunked = query_and_body::check_declared_body(&head.headers)?;
-        let takes_body = *operation.method() == Method::POST;
-        let bytes = match takes_body || is_chunked {
-            true => query_and_body::read(&head.headers, body, is_chunked).await?,
-            false => Vec::new(),
-        };
-        let body = if takes_body { query_and_body::json_text(head, bytes)? } else { String::new() };
-        Ok(Self { api, operation, account, role: caller.role(), head, body })
+    pub async fn read(&mut self, body: &mut impl RequestBody) -> Result<(), ApiError> {
+        let headers = &self.head.headers;
+        let is_chunked = query_and_body::check_declared_body(headers)?;
+        let takes_body = *self.operation.method() == Method::POST;
+        if takes_body || is_chunked {
+            let bytes = query_and_body::read(headers, body, is_chunked).await?;
+            if takes_body {
+                self.body = query_and_body::json_text(self.head, bytes)?;
+            }
+        }
+        Ok(())
     }
 
     /// The customer whose orders the caller may see and change. `None` for staff, who may see and change all.
     pub fn customer(&self) -> Option<AccountId> {
-        (self.role == Role::Customer).then_some(self.account)
+        (self.caller.role() == Role::Customer).then_some(self.account)
     }
 
     pub fn query(&self) -> Option<&str> {
@@ -55,6 +52,13 @@ impl<'r> Call<'r> {
     /// The id in the path. `None` if it is not an int64.
     pub fn id(&self) -> Option<i64> {
         self.operation.id_in(self.head.uri.path())
+    }
+
+    /// Returns the `Link` to the items after `last` in the list. It may be relative (RFC 8288). `filters` is a part of the
+    /// query, from [`filter`](super::input::pagination::filter).
+    pub fn next_page(&self, limit: PageLimit, filters: &str, last: impl Display) -> String {
+        let base = self.api.addresses.base_url_of(self.operation.listener()).as_reference();
+        format!(r#"<{base}{}?limit={}{filters}&after={last}>; rel="next""#, self.operation.api_path(), limit.get())
     }
 
     /// Returns the `Idempotency-Key` for the store, with the function that renders the response to keep under it.

@@ -65,13 +65,12 @@ impl<'r> Caller<'r> {
         }
     }
 
-    /// Checks the API key. Accepts a user of the console.
-    pub async fn authenticate(&mut self, api: &Api, headers: &HeaderMap) -> Result<(), ApiError> {
-        if let Identity::User(..) = self.identity {
-            return Ok(());
+    /// Checks the API key, and returns its account. Accepts a user of the console.
+    pub async fn authenticate(&mut self, api: &Api, headers: &HeaderMap) -> Result<AccountId, ApiError> {
+        if let Identity::Key(_) = self.identity {
+            self.identity = Identity::Key(api.api_keys.authenticate(presented_key(headers)?).await?);
         }
-        self.identity = Identity::Key(api.api_keys.authenticate(presented_key(headers)?).await?);
-        self.key().map(drop).ok_or_else(invalid)
+        self.account().ok_or_else(invalid)
     }
 
     /// Counts a request against the rate limit of its account. `None` without a limit, and for lists on pages, so that users

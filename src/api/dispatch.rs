@@ -3,6 +3,7 @@
 use axum::http::request::Parts;
 
 use super::admission::rate_limit;
+use super::call::Call;
 use super::caller::Caller;
 use super::documents::deprecation;
 use super::error::ApiError;
@@ -11,7 +12,7 @@ use super::input::query_and_body::RequestBody;
 use super::operations::Operation::{self, GetPet};
 use super::operations::Permission;
 use super::prefer::delivery::Called;
-use super::simulation::Simulation;
+use super::simulation;
 use super::state::Api;
 
 /// Calls an operation, or simulates the failures that the request or its key asks for.
@@ -33,28 +34,23 @@ pub async fn call(
         let called = Box::pin(execute_for_anyone(operation, api, head)).await;
         return called.unwrap_or_else(Called::from);
     }
-    if let Err(error) = caller.authenticate(api, &head.headers).await {
-        return error.into();
-    }
-    let limits = api.rate_limits.as_ref();
+    let account = match caller.authenticate(api, &head.headers).await {
+        Ok(account) => account,
+        Err(error) => return error.into(),
+    };
+    let (caller, limits) = (&*caller, api.rate_limits.as_ref());
     let quota = caller.count(api, operation);
-    let checked = rate_limit::check(limits, quota).and_then(|()| caller.check_permission(operation));
-    let simulated = match checked {
-        Ok(()) => Simulation::of(operation, api, head, caller).await,
+    let mut call = Call { operation, api, head, caller, account, body: String::new() };
+    let simulated = match rate_limit::check(limits, quota).and_then(|()| caller.check_permission(operation)) {
+        Ok(()) => simulation::call(&mut call, body, quota).await,
         Err(error) => Err(error),
     };
-    let simulation = match simulated {
-        Ok(simulation) => simulation,
-        Err(error) => {
-            let mut response = error.answer();
-            rate_limit::write_headers(limits, quota, response.headers_mut());
-            return response.into();
-        }
+    let called = match simulated {
+        Ok(Some(called)) => return called,
+        Ok(None) => execute(&mut call, body).await,
+        Err(error) => Err(error),
     };
-    if let Some(simulation) = simulation {
-        return Box::pin(simulation.call(operation, api, head, body, caller, quota)).await;
-    }
-    let mut response = execute(operation, api, head, body, caller).await.unwrap_or_else(ApiError::answer);
+    let mut response = called.unwrap_or_else(ApiError::answer);
     rate_limit::write_headers(limits, quota, response.headers_mut());
     response.into()
 }

@@ -3,7 +3,6 @@
 use axum::http::request::Parts;
 
 use super::call::Call;
-use super::caller::Caller;
 use super::documents::openapi::Version;
 use super::endpoints::{document, health, journal, messages, metrics, orders, pets, well_known};
 use super::error::ApiError;
@@ -30,31 +29,26 @@ pub async fn execute_for_anyone(operation: Operation, api: &Api, head: &Parts) -
     }
 }
 
-/// Executes an operation for an admitted caller. The error is the response of a failed check, or of an operation that was
+/// Reads the body of a call, and executes it. The error is the response of a failed check, or of an operation that was
 /// rejected.
 ///
-/// The request is passed by reference, because every by-value argument is copied into each future on the call path. The
-/// futures of rare operations are boxed to keep this one small.
-pub async fn execute(
-    operation: Operation,
-    api: &Api,
-    head: &Parts,
-    body: &mut impl RequestBody,
-    caller: &Caller<'_>,
-) -> Result<Response, ApiError> {
-    let mut read = async || Call::read(operation, api, head, body, caller).await;
-    match operation {
-        ListPets => pets::list(&read().await?).await,
-        CreatePet => pets::create(&read().await?).await,
-        GetPet => pets::get(&read().await?).await,
-        ListOrders => orders::list(&read().await?).await,
-        PlaceOrder => orders::place(&read().await?).await,
-        GetOrder => Box::pin(orders::get(&read().await?)).await,
-        ApproveOrder => Box::pin(orders::change(&read().await?, caller.peer, Transition::Approve)).await,
-        DeliverOrder => Box::pin(orders::change(&read().await?, caller.peer, Transition::Deliver)).await,
-        CancelOrder => Box::pin(orders::change(&read().await?, caller.peer, Transition::Cancel)).await,
-        SendMessage => messages::send(&read().await?).await,
-        ListMessages => Box::pin(messages::list(&read().await?)).await,
+/// The call is passed by reference, because every by-value argument is copied into each future on the call path. The futures
+/// of rare operations are boxed to keep this one small.
+pub async fn execute(call: &mut Call<'_>, body: &mut impl RequestBody) -> Result<Response, ApiError> {
+    call.read(body).await?;
+    let call = &*call;
+    match call.operation {
+        ListPets => pets::list(call).await,
+        CreatePet => pets::create(call).await,
+        GetPet => pets::get(call).await,
+        ListOrders => orders::list(call).await,
+        PlaceOrder => orders::place(call).await,
+        GetOrder => Box::pin(orders::get(call)).await,
+        ApproveOrder => Box::pin(orders::change(call, Transition::Approve)).await,
+        DeliverOrder => Box::pin(orders::change(call, Transition::Deliver)).await,
+        CancelOrder => Box::pin(orders::change(call, Transition::Cancel)).await,
+        SendMessage => messages::send(call).await,
+        ListMessages => Box::pin(messages::list(call)).await,
         GetLiveness | GetReadiness | GetMetrics | GetDocument | GetDocument30 | GetSecurityTxt | ListRequests
         | DeleteRequests => unreachable!("the operation needs no account"),
     }

@@ -259,6 +259,8 @@ async fn simulated_errors_have_the_rate_limit_headers_of_real_ones() {
         let headers = ["ratelimit", "ratelimit-policy", "retry-after"].map(|name| limited.header(name));
         assert_eq!(headers, [Some(now), Some(policy), Some(wait)]);
         assert!(limited.body.contains(words), "{}", limited.body);
+        let chosen = preferring(&service, Operation::ListPets, "code=429, retry-after=30").send().await;
+        assert_eq!((applied(&chosen), chosen.header("retry-after")), ("code=429, retry-after=30", Some("30")));
         for preference in ["code=401", "code=405"] {
             let rejected = preferring(&service, Operation::ListPets, preference).send().await;
             assert_eq!((applied(&rejected), rejected.header("ratelimit")), (preference, None));

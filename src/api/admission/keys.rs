@@ -67,7 +67,7 @@ pub struct Counts {
 #[derive(Debug)]
 pub struct CachedKey {
     pub grant: KeyGrant,
-    pub preferences: Option<Arc<Preferences>>,
+    pub preferences: Option<Preferences>,
     generation: u64,
     /// Milliseconds, to the minute.
     last_used: AtomicI64,
@@ -104,15 +104,13 @@ impl ApiKeyCache {
                     Some(grant) if !grant.is_revoked => grant,
                     found => {
                         self.counts.unknown.increment();
-                        return Ok(
-                            found.map_or(Authentication::Unknown, |grant| Authentication::Inactive(grant.owner(true)))
-                        );
+                        let inactive = found.map(|grant| Authentication::Inactive(grant.owner(true)));
+                        return Ok(inactive.unwrap_or(Authentication::Unknown));
                     }
                 };
                 let last_used = AtomicI64::new(grant.last_used_at.map_or(i64::MIN, Timestamp::as_milliseconds));
                 let Ok(requests) = self.requests.get_or_insert_with(&grant.id, || Ok::<_, Infallible>(Arc::default()));
                 let preferences = grant.prefer.as_deref().map(|stored| Preferences::of_key(stored, self.clock.now()));
-                let preferences = preferences.map(Arc::new);
                 let cached = Arc::new(CachedKey { grant, preferences, generation, last_used, requests });
                 self.cached.insert(hash, Arc::clone(&cached));
                 cached

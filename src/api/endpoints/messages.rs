@@ -5,9 +5,8 @@ use axum::http::StatusCode;
 use crate::api::call::Call;
 use crate::api::error::ApiError;
 use crate::api::input::fields::Fields;
-use crate::api::input::pagination::{self, Items, Page};
+use crate::api::input::pagination::{self, Items};
 use crate::api::input::{idempotency, query_and_body};
-use crate::api::operations::Operation;
 use crate::api::response::Response;
 use crate::domain::{Direction, Invalid, Message, MessageId, MessageText};
 use crate::store::StoredResponse;
@@ -33,13 +32,11 @@ pub async fn list(call: &Call<'_>) -> Result<Response, ApiError> {
     let [limit, after] = query_and_body::parameters(call.query(), ["limit", "after"])?;
     let (limit, after) = (pagination::limit(limit)?, after.map(|text| parse_cursor(&text)).transpose()?);
     let (messages, more) = call.api.store.list_messages_of(call.account, Direction::Ascending, after, limit).await?;
-    let (mut items, mut last) = (Items::new(), None);
+    let mut items = Items::new();
     for (message, sent_at) in messages {
-        message.write_json(sent_at, items.add());
-        last = Some(message.id);
+        message.write_json(sent_at, items.add(message.id));
     }
-    let next = |last| pagination::next(&call.api.addresses, Operation::ListMessages, limit, "", last);
-    Ok(Page::new(items, last.filter(|_| more).map(next)).into_response())
+    Ok(items.into_page(more, |last| call.next_page(limit, "", last)).into_response())
 }
 
 /// Parses `after`. Any id is a valid position in the list, even the id of a deleted message.

@@ -8,16 +8,15 @@ use crate::api::addresses::Addresses;
 use crate::api::cache::pages::{self, List};
 use crate::api::call::Call;
 use crate::api::caller;
-use crate::api::client::{Peer, client_address};
+use crate::api::client::client_address;
 use crate::api::error::{ApiError, Code};
 use crate::api::input::fields::Fields;
 use crate::api::input::pagination::{self, Items, Page};
 use crate::api::input::{idempotency, query_and_body};
 use crate::api::operations::Operation;
 use crate::api::response::{self, Response};
-use crate::api::state::Api;
 use crate::domain::order::{PlaceOrderError, TransitionError};
-use crate::domain::{AccountId, Actor, NewOrder, Order, OrderQuery, OrderStatus, OrderTransition, Role, Transition};
+use crate::domain::{AccountId, Actor, NewOrder, Order, OrderQuery, OrderStatus, OrderTransition, Transition};
 use crate::store::{Outcome, StoredResponse};
 
 /// The path of an order, before its id.
@@ -34,27 +33,19 @@ pub async fn list(call: &Call<'_>) -> Result<Response, ApiError> {
             (pagination::query_of(page, OrderStatus::parse)?, customer)
         }
     };
-    let (api, is_staff) = (call.api, call.role == Role::Staff);
-    let page = read_page(api, customer, is_staff, &query);
+    let (api, is_staff) = (call.api, call.customer().is_none());
+    let page = read_page(call, customer, &query);
     pages::respond(&api.pages, &api.store, List::Orders { customer, is_staff, query }, page).await
 }
 
-async fn read_page(
-    api: &Api,
-    customer: Option<AccountId>,
-    is_staff: bool,
-    query: &OrderQuery,
-) -> Result<Page, ApiError> {
-    let (mut items, mut last) = (Items::new(), None);
-    let mut each = |order: Order| {
-        order.write_json(items.add());
-        last = Some(order.id);
-    };
-    let more = api.store.list_orders(customer, query, &mut each).await?;
+async fn read_page(call: &Call<'_>, customer: Option<AccountId>, query: &OrderQuery) -> Result<Page, ApiError> {
+    let mut items = Items::new();
+    let mut add = |order: Order| order.write_json(items.add(order.id));
+    let more = call.api.store.list_orders(customer, query, &mut add).await?;
     let status = pagination::filter("status", query.status.map(OrderStatus::as_str));
-    let customer = pagination::filter("accountId", customer.filter(|_| is_staff).map(|customer| customer.0));
-    let next = |last| pagination::next(&api.addresses, Operation::ListOrders, query.limit, &(status + &customer), last);
-    Ok(Page::new(items, last.filter(|_| more).map(next)))
+    let chosen = customer.filter(|_| call.customer().is_none());
+    let filters = status + &pagination::filter("accountId", chosen.map(|customer| customer.0));
+    Ok(items.into_page(more, |last| call.next_page(query.limit, &filters, last)))
 }
 
 /// Handles `placeOrder`.
@@ -94,14 +85,14 @@ impl From<PlaceOrderError> for ApiError {
 }
 
 /// Handles `approveOrder`, `deliverOrder` and `cancelOrder`. They need no body, but accept an object.
-pub async fn change(call: &Call<'_>, peer: &Peer, transition: Transition) -> Result<Response, ApiError> {
+pub async fn change(call: &Call<'_>, transition: Transition) -> Result<Response, ApiError> {
     if !call.body.is_empty() {
         Fields::parse(&call.body, [])?;
     }
     let key = call.key(&changed)?;
     let order = call.id().ok_or_else(order_not_found)?;
-    let actor = Box::new(actor(call, peer).await?);
-    let change = OrderTransition { account: call.account, role: call.role, order, transition, actor };
+    let (account, role, actor) = (call.account, call.caller.role(), Box::new(actor(call).await?));
+    let change = OrderTransition { account, role, order, transition, actor };
     let outcome = call.api.store.transition_order(change, key).await?;
     // An account that was staff may have changed an order that it may not see any more.
     if let (Outcome::Replayed(_), Some(_)) = (&outcome, call.customer()) {
@@ -111,8 +102,8 @@ pub async fn change(call: &Call<'_>, peer: &Peer, transition: Transition) -> Res
 }
 
 /// Returns the caller for the audit.
-async fn actor(call: &Call<'_>, peer: &Peer) -> Result<Actor, ApiError> {
-    let api = call.api;
+async fn actor(call: &Call<'_>) -> Result<Actor, ApiError> {
+    let (api, peer) = (call.api, call.caller.peer);
     // Without an account, the key is not valid any more.
     let email = api.store.find_email(call.account).await?.ok_or_else(caller::invalid)?;
     let client = client_address(peer.address, &call.head.headers, &api.trusted_proxies);

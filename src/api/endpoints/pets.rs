@@ -14,7 +14,6 @@ use crate::api::input::pagination::{self, Items, Page};
 use crate::api::input::{idempotency, query_and_body};
 use crate::api::operations::Operation;
 use crate::api::response::Response;
-use crate::api::state::Api;
 use crate::domain::{NewPet, Pet, PetName, PetQuery, PetStatus};
 use crate::store::StoredResponse;
 
@@ -25,19 +24,15 @@ const PETS: &str = Operation::GetPet.api_prefix();
 pub async fn list(call: &Call<'_>) -> Result<Response, ApiError> {
     let query = pagination::query(call.query(), PetStatus::parse)?;
     let api = call.api;
-    pages::respond(&api.pages, &api.store, List::Pets(query), read_page(api, &query)).await
+    pages::respond(&api.pages, &api.store, List::Pets(query), read_page(call, &query)).await
 }
 
-async fn read_page(api: &Api, query: &PetQuery) -> Result<Page, ApiError> {
-    let (mut items, mut last) = (Items::new(), None);
-    let mut each = |pet: Pet<'_>| {
-        pet.write_json(items.add());
-        last = Some(pet.id);
-    };
-    let more = api.store.list_pets(query, &mut each).await?;
+async fn read_page(call: &Call<'_>, query: &PetQuery) -> Result<Page, ApiError> {
+    let mut items = Items::new();
+    let mut add = |pet: Pet<'_>| pet.write_json(items.add(pet.id));
+    let more = call.api.store.list_pets(query, &mut add).await?;
     let status = pagination::filter("status", query.status.map(PetStatus::as_str));
-    let next = |last| pagination::next(&api.addresses, Operation::ListPets, query.limit, &status, last);
-    Ok(Page::new(items, last.filter(|_| more).map(next)))
+    Ok(items.into_page(more, |last| call.next_page(query.limit, &status, last)))
 }
 
 /// Handles `createPet`.

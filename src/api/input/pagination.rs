@@ -8,9 +8,7 @@ use axum::http::{HeaderValue, StatusCode};
 use bytes::Bytes;
 
 use super::query_and_body::{integer, parameters};
-use crate::api::addresses::Addresses;
 use crate::api::error::ApiError;
-use crate::api::operations::Operation;
 use crate::api::response::{self, Response};
 use crate::domain::{Direction, Invalid, PageLimit, PageQuery};
 
@@ -50,40 +48,38 @@ pub fn invalid(name: &'static str) -> impl Fn(Invalid) -> ApiError {
     move |invalid| ApiError::invalid_value(name, &invalid)
 }
 
-/// Returns the `Link` to the items after `last` in the list of `operation`. It may be relative (RFC 8288). `filters` is a
-/// part of the query, from [`filter`].
-pub fn next(
-    addresses: &Addresses,
-    operation: Operation,
-    limit: PageLimit,
-    filters: &str,
-    last: impl Display,
-) -> String {
-    let (base, path) = (addresses.base_url_of(operation.listener()).as_reference(), operation.api_path());
-    format!(r#"<{base}{path}?limit={}{filters}&after={last}>; rel="next""#, limit.get())
-}
-
 /// Returns a parameter for a query that has others before it. Empty without a value.
 pub fn filter(name: &str, value: Option<impl Display>) -> String {
     value.map_or_else(String::new, |value| format!("&{name}={value}"))
 }
 
 /// The JSON array of a page while its items are written.
-pub struct Items(Vec<u8>);
+pub struct Items<Id> {
+    body: Vec<u8>,
+    last: Option<Id>,
+}
 
-impl Items {
+impl<Id> Items<Id> {
     pub fn new() -> Self {
         let mut body = Vec::with_capacity(64 * 32);
         body.push(b'[');
-        Self(body)
+        Self { body, last: None }
     }
 
     /// Returns the buffer to write the next item to.
-    pub fn add(&mut self) -> &mut Vec<u8> {
-        if self.0.len() > 1 {
-            self.0.push(b',');
+    pub fn add(&mut self, id: Id) -> &mut Vec<u8> {
+        if self.last.replace(id).is_some() {
+            self.body.push(b',');
         }
-        &mut self.0
+        &mut self.body
+    }
+
+    /// Returns the page of the items. `link` returns the `Link` to the next page, if there are `more` items after the last.
+    pub fn into_page(mut self, more: bool, link: impl FnOnce(Id) -> String) -> Page {
+        self.body.push(b']');
+        let next = self.last.filter(|_| more).map(link);
+        let next = next.map(|link| HeaderValue::try_from(link).expect("an address has visible ASCII only"));
+        Page { body: self.body.into(), next }
     }
 }
 
@@ -96,14 +92,6 @@ pub struct Page {
 }
 
 impl Page {
-    /// A page of `items`, with the link to the next page.
-    pub fn new(items: Items, next: Option<String>) -> Self {
-        let Items(mut body) = items;
-        body.push(b']');
-        let next = next.map(|link| HeaderValue::try_from(link).expect("an address has visible ASCII only"));
-        Self { body: body.into(), next }
-    }
-
     /// Returns whether no item follows this page.
     pub const fn is_last(&self) -> bool {
         self.next.is_none()

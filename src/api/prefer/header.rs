@@ -13,26 +13,22 @@ impl Prefer {
     /// Parses all `Prefer` lines of a request.
     pub fn of(headers: &HeaderMap) -> Self {
         let lines = headers.get_all(PREFER).iter().map(|line| String::from_utf8_lossy(line.as_bytes()));
-        Self(lines.flat_map(|line| preferences(&line).collect::<Vec<_>>()).collect())
+        Self::parse(&lines.collect::<Vec<_>>().join(","))
     }
 
     pub fn parse(line: &str) -> Self {
-        Self(preferences(line).collect())
+        let preferences = split(line, ',').map(|preference| {
+            let mut parts = split(preference, ';');
+            let (name, value) = parse(parts.next().unwrap_or_default());
+            (name, value, parts.any(|parameter| !parameter.trim().is_empty()))
+        });
+        Self(preferences.filter(|(name, ..)| !name.is_empty()).collect())
     }
 
     /// The preferences in their order, with whether they have parameters. The first one counts if one is repeated.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str, bool)> {
         self.0.iter().map(|(name, value, has_parameters)| (&**name, &**value, *has_parameters))
     }
-}
-
-fn preferences(line: &str) -> impl Iterator<Item = (String, String, bool)> {
-    let preferences = split(line, ',').map(|preference| {
-        let mut parts = split(preference, ';');
-        let (name, value) = parse(parts.next().unwrap_or_default());
-        (name, value, parts.any(|parameter| !parameter.trim().is_empty()))
-    });
-    preferences.filter(|(name, ..)| !name.is_empty())
 }
 
 /// Returns the name, which is case-insensitive, in lower case. A missing value is an empty one.

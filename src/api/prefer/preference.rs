@@ -110,16 +110,7 @@ impl Preference {
 
     /// Returns whether the preference changes a response.
     pub const fn is_effect(&self) -> bool {
-        matches!(
-            self,
-            Self::Code(_)
-                | Self::Error(_)
-                | Self::Delay(_)
-                | Self::Drop(_)
-                | Self::Pace(_)
-                | Self::Body(_)
-                | Self::Date(_)
-        )
+        !self.selects() && !matches!(self, Self::RetryAfter(_) | Self::Strict(_))
     }
 
     /// The name of a preference that chooses a portion of the requests.

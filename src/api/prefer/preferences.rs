@@ -57,22 +57,21 @@ impl Preferences {
             if known.contains(&name) {
                 continue;
             }
-            let Some(preference) = Preference::parse(name, value) else {
-                ignored.get_or_insert_with(|| Invalid(format!("has the unknown preference {}", abridge(name))));
-                continue;
+            let parsed = Preference::parse(name, value);
+            known.extend(parsed.is_some().then_some(name));
+            let why = match parsed {
+                None => format!("has the unknown preference {}", abridge(name)),
+                Some(Err(Invalid(why))) => why,
+                Some(Ok(_)) if has_parameters => {
+                    format!("has parameters after {name}: separate preferences by commas")
+                }
+                Some(Ok(Preference::Date(day))) if has_passed(day, now) => format!("has a {name} that has passed"),
+                Some(Ok(preference)) => {
+                    given.push(preference);
+                    continue;
+                }
             };
-            known.push(name);
-            match preference {
-                Ok(_) if has_parameters => {
-                    let why = || Invalid(format!("has parameters after {name}: separate preferences by commas"));
-                    ignored.get_or_insert_with(why);
-                }
-                Ok(Preference::Date(day)) if has_passed(day, now) => {
-                    ignored.get_or_insert_with(|| Invalid(format!("has a {name} that has passed")));
-                }
-                Ok(preference) => given.push(preference),
-                Err(invalid) => _ = ignored.get_or_insert(invalid),
-            }
+            ignored.get_or_insert(Invalid(why));
         }
         let portions = PORTIONS.into_iter().filter(|name| given.iter().any(|it| it.portion() == Some(*name)));
         if let [kept, other, ..] = portions.collect::<Vec<_>>()[..] {
@@ -81,30 +80,24 @@ impl Preferences {
         }
         let has = |is_one: fn(&Preference) -> bool| given.iter().any(is_one);
         let has_error = has(|it| matches!(it, Preference::Code(_) | Preference::Error(_)));
+        let has_body = has(|it| matches!(it, Preference::Body(_)));
+        let has_retry_after = has(|it| matches!(it, Preference::RetryAfter(_)));
         let has_seed_only = has(|it| matches!(it, Preference::Seed(_))) && !has(|it| matches!(it, Preference::Rate(_)));
-        for (is_useless, why) in [
-            (
-                has_error && has(|it| matches!(it, Preference::Body(_))),
-                "has both an error and body, which breaks a success",
-            ),
-            (
-                !has_error && has(|it| matches!(it, Preference::RetryAfter(_))),
-                "has retry-after without an error such as code=503",
-            ),
+        let useless = [
+            (has_error && has_body, "has both an error and body, which breaks a success"),
+            (!has_error && has_retry_after, "has retry-after without an error such as code=503"),
             (!has(Preference::is_effect) && has(Preference::selects), NO_EFFECT),
             (has_seed_only, "has a seed without a rate"),
-        ] {
-            if is_useless {
-                ignored.get_or_insert_with(|| Invalid(why.into()));
-            }
-        }
+        ];
+        let why = useless.into_iter().find(|(is_useless, _)| *is_useless);
+        let ignored = ignored.or_else(|| Some(Invalid(why?.1.into())));
         Self { given, ignored }
     }
 
     /// Rejects preferences that would be ignored, if the request asks for that (RFC 7240, section 4.4). `reject` returns the
     /// reason why one does not apply.
     pub fn check_strictly(&self, reject: impl Fn(&Preference) -> Option<String>) -> Result<(), Invalid> {
-        if !self.is_strict() {
+        if !self.given.contains(&Preference::Strict(true)) {
             return Ok(());
         }
         if let Some(ignored) = &self.ignored {
@@ -164,10 +157,6 @@ impl Preferences {
         })
     }
 
-    pub fn is_strict(&self) -> bool {
-        self.given.contains(&Preference::Strict(true))
-    }
-
     /// Returns whether the preferences apply to the `number`th request, counted from 0.
     pub fn choose(&self, number: u64) -> bool {
         let seed = self.find(|it| if let Preference::Seed(seed) = it { Some(*seed) } else { None }).unwrap_or(0);
@@ -186,16 +175,10 @@ impl Preferences {
 
     /// The response instead of that of the operation. `None` if the operation is executed.
     pub fn failure(&self, operation: Operation) -> Option<Failure> {
-        let with_code = |it: &Preference| match it {
-            Preference::Error(code) => error_with_code(operation, *code).map(Failure::Error),
-            _ => None,
-        };
-        let with_status = |it: &Preference| match it {
-            Preference::Code(status) if OF_PROXIES.contains(status) => Some(Failure::Gateway(*status)),
-            Preference::Code(status) => error_with_status(operation, *status).map(Failure::Error),
-            _ => None,
-        };
-        self.find(with_code).or_else(|| self.find(with_status))
+        // The code names one error exactly, so it comes before the status.
+        let by_status = |it: &&Preference| matches!(it, Preference::Code(_));
+        let (by_status, by_code): (Vec<_>, Vec<_>) = self.given.iter().partition(by_status);
+        by_code.into_iter().chain(by_status).find_map(|it| Failure::of(it, operation))
     }
 
     /// Returns whether a request to the operation can get the effect of one of the preferences. A response to HEAD has no body.
@@ -206,8 +189,7 @@ impl Preferences {
             Preference::RetryAfter(_) => {
                 matches!(self.failure(operation), Some(Failure::Error(error)) if error.has_retry_after)
             }
-            Preference::Code(status) => OF_PROXIES.contains(status) || error_with_status(operation, *status).is_some(),
-            Preference::Error(code) => error_with_code(operation, *code).is_some(),
+            Preference::Code(_) | Preference::Error(_) => Failure::of(preference, operation).is_some(),
             _ => true,
         }
     }
@@ -245,6 +227,16 @@ pub enum Failure {
 }
 
 impl Failure {
+    /// Returns the failure of an operation that a preference names. `None` if it names none, or none of the operation.
+    fn of(preference: &Preference, operation: Operation) -> Option<Self> {
+        match preference {
+            Preference::Code(status) if OF_PROXIES.contains(status) => Some(Self::Gateway(*status)),
+            Preference::Code(status) => error_with_status(operation, *status).map(Self::Error),
+            Preference::Error(code) => error_with_code(operation, *code).map(Self::Error),
+            _ => None,
+        }
+    }
+
     pub fn status(&self) -> StatusCode {
         match self {
             Self::Error(error) => error.code.status(),
