@@ -62,9 +62,8 @@ impl Backup {
         let folder = if self.file == Path::new("-") { Some(copy_folder(data_dir)?) } else { None };
         let copy = folder.as_ref().map(|folder| folder.path().join("copy"));
         let target = Target { file: copy.as_ref().unwrap_or(&self.file), replace: self.force };
-        let (made, stopped) =
-            with_bar("backing up", |progress| backup::back_up(data_dir, *deployment, target, progress));
-        let bytes = made.map_err(|error| match stopped {
+        let made = with_bar("backing up", |progress| backup::back_up(data_dir, *deployment, target, progress));
+        let bytes = made.map_err(|error| match interrupt::is_received() {
             true => format!("interrupted: nothing was written to {}", self.file.display()),
             false => not_opened(common, error),
         })?;
@@ -88,10 +87,10 @@ impl Restore {
         refuse_postgres(common)?;
         interrupt::catch()?;
         let Common { data_dir, deployment, .. } = common;
-        let (restored, stopped) = with_bar("restoring", |progress| {
+        let restored = with_bar("restoring", |progress| {
             backup::restore(&self.file, data_dir, *deployment, self.force, &actor(), progress)
         });
-        let restored = restored.map_err(|error| match stopped {
+        let restored = restored.map_err(|error| match interrupt::is_received() {
             true => format!("interrupted: nothing was restored to {}", data_dir.display()),
             false => error.to_string(),
         })?;
@@ -120,16 +119,14 @@ pub fn check(service: &ServiceSettings, common: &Common) -> Outcome {
     if service.backup_every.is_some() { refused } else { Ok(()) }
 }
 
-/// Runs `copy` with a progress bar on a terminal. Also returns whether a signal stopped the copy.
-fn with_bar<T>(what: &'static str, copy: impl FnOnce(backup::Progress<'_>) -> T) -> (T, bool) {
-    let mut stopped = false;
+/// Runs `copy` with a progress bar on a terminal, until a signal.
+fn with_bar<T>(what: &'static str, copy: impl FnOnce(backup::Progress<'_>) -> T) -> T {
     let bar = progress::bar(0, what, BYTES);
     let copied = copy(&mut |done, of| {
         bar.set_length(of);
         bar.set_position(done);
-        stopped = interrupt::is_received();
-        !stopped
+        !interrupt::is_received()
     });
     bar.finish_and_clear();
-    (copied, stopped)
+    copied
 }
