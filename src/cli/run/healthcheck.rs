@@ -23,10 +23,8 @@ pub fn run(service: &ServiceSettings) -> Outcome {
     let address = service.address(listener.ok_or("no listener is configured")?);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let response = runtime.block_on(request(reachable(address), service.tls_cert.is_some()));
-    match response.map_or_else(|error| Some(error.to_string()), |response| failure(&response)) {
-        None => Ok(()),
-        Some(why) => Err(format!("{address} is not ready: {why}").into()),
-    }
+    let checked = response.map_err(|error| error.to_string()).and_then(|response| check(&response));
+    checked.map_err(|why| format!("{address} is not ready: {why}").into())
 }
 
 async fn request(address: SocketAddr, tls: bool) -> io::Result<Response> {
@@ -38,13 +36,13 @@ async fn request(address: SocketAddr, tls: bool) -> io::Result<Response> {
     client.send("GET", &HeaderMap::new(), &[], TIMEOUT).await
 }
 
-/// Returns why the service is not ready, from the response's status and message. `None` if it is ready.
-fn failure(response: &Response) -> Option<String> {
+/// Fails unless the service is ready, with the response's status and message.
+fn check(response: &Response) -> Result<(), String> {
     let status = response.status.as_u16();
     if status == 200 {
-        return None;
+        return Ok(());
     }
-    let message = serde_json::from_slice::<Value>(&response.body).ok();
-    let message = message.as_ref().and_then(|body| body["message"].as_str());
-    Some(message.map_or_else(|| format!("status {status}"), |message| format!("status {status}: {message}")))
+    let body = serde_json::from_slice::<Value>(&response.body).unwrap_or_default();
+    let message = body["message"].as_str().map_or_else(String::new, |message| format!(": {message}"));
+    Err(format!("status {status}{message}"))
 }
