@@ -18,12 +18,6 @@ pub struct Place<Id> {
     filters: String,
 }
 
-/// A page of a list, newest entry first.
-pub struct ListPage<T, Id> {
-    pub entries: Vec<T>,
-    pub links: Links<Id>,
-}
-
 /// The pages before and after a page.
 pub struct Links<Id> {
     pub is_first: bool,
@@ -76,51 +70,52 @@ pub fn filter<T>(
     })
 }
 
-/// Reads the page at `place`. `read` returns at most the given number of entries that follow an id in a direction, and
-/// whether more follow.
+/// Reads the page at `place`: its entries, newest first, and its links. `read` returns at most the given number of entries
+/// that follow an id in a direction, and whether more follow.
 pub async fn newest_first<T, Id: Copy, Read>(
-    place: &Place<Id>,
+    place: Place<Id>,
     limit: PageLimit,
     id: impl Fn(&T) -> Id,
     read: impl Fn(Direction, Option<Id>, PageLimit) -> Read,
-) -> store::Result<ListPage<T, Id>>
+) -> store::Result<(Vec<T>, Links<Id>)>
 where
     Read: Future<Output = store::Result<(Vec<T>, bool)>>,
 {
-    let filters = place.filters.clone();
-    if place.after.is_some() {
-        let (mut entries, more) = read(Direction::Ascending, place.after, limit).await?;
+    let Place { before, after, filters } = place;
+    if after.is_some() {
+        let (mut entries, more) = read(Direction::Ascending, after, limit).await?;
         // Otherwise these entries are on the first page, with older ones.
         if more {
             entries.reverse();
             let (newer, older) = (entries.first().map(&id), entries.last().map(&id));
-            return Ok(ListPage { entries, links: Links { is_first: false, newer, older, filters } });
+            return Ok((entries, Links { is_first: false, newer, older, filters }));
         }
     }
-    let (entries, more) = read(Direction::Descending, place.before, limit).await?;
+    let (entries, more) = read(Direction::Descending, before, limit).await?;
     let (first, last) = (entries.first().map(&id), entries.last().map(&id));
-    let is_first = match (place.before, first) {
+    let is_first = match (before, first) {
         (None, _) => true,
         (_, Some(first)) => read(Direction::Ascending, Some(first), PageLimit::ONE).await?.0.is_empty(),
         (_, None) => read(Direction::Descending, None, PageLimit::ONE).await?.0.is_empty(),
     };
     let links = Links { is_first, newer: first.filter(|_| !is_first), older: last.filter(|_| more), filters };
-    Ok(ListPage { entries, links })
+    Ok((entries, links))
 }
 
 /// Returns the query for an API request that lists the entries of a page, which the API returns in ascending order. `None`
 /// for a page after the last entry. `predecessor` returns the next smaller id.
 pub fn as_api<T, Id: Copy + Display>(
-    page: &ListPage<T, Id>,
+    entries: &[T],
+    links: &Links<Id>,
     status: Option<&str>,
     predecessor: impl FnOnce(Id) -> Id,
 ) -> Option<String> {
-    if page.entries.is_empty() && !page.links.is_first {
+    if entries.is_empty() && !links.is_first {
         return None;
     }
     let status = status.map_or(String::new(), |status| format!("&status={status}"));
-    let after = page.links.older.map_or(String::new(), |last| format!("&after={}", predecessor(last)));
-    let limit = if page.links.is_first { PageLimit::default().get() } else { page.entries.len() as i64 };
+    let after = links.older.map_or(String::new(), |last| format!("&after={}", predecessor(last)));
+    let limit = if links.is_first { PageLimit::default().get() } else { entries.len() as i64 };
     Some(format!("limit={limit}{status}{after}"))
 }
 

@@ -5,7 +5,7 @@ use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 
 use crate::console::error::PageError;
-use crate::console::form::pagination::{self, Links, ListPage, Place, newest_first, parse_integer};
+use crate::console::form::pagination::{self, Links, Place, newest_first, parse_integer};
 use crate::console::form::submission::Form;
 use crate::console::layout::{Site, page};
 use crate::console::session::current_user::SignedIn;
@@ -34,7 +34,7 @@ pub async fn list(who: SignedIn, uri: Uri) -> Result<Response, PageError> {
     let read = |direction, after, limit| async move {
         store.list_audit(filter, PageQuery { limit, status: None, after, direction }).await
     };
-    let ListPage { entries, links } = newest_first(&place, PageLimit::default(), |entry| entry.id, read).await?;
+    let (entries, links) = newest_first(place, PageLimit::default(), |entry| entry.id, read).await?;
     Ok(page(StatusCode::OK, &List { site: Site::new(&who, "Audit", "audit"), parameters, entries, links }))
 }
 

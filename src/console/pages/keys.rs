@@ -10,7 +10,7 @@ use crate::api::Operation;
 use crate::api::input::query_and_body::integer;
 use crate::api::prefer::preferences::Preferences;
 use crate::console::error::PageError;
-use crate::console::form::pagination::{self, Links, ListPage, Place, newest_first};
+use crate::console::form::pagination::{self, Links, Place, newest_first};
 use crate::console::form::path::Path;
 use crate::console::form::submission::Form;
 use crate::console::layout::{Site, page};
@@ -133,7 +133,7 @@ pub async fn list(who: SignedIn, uri: Uri) -> Result<Response, PageError> {
     let read = |direction, after, limit| async move {
         store.list_keys_of(account, &PageQuery { limit, status, after, direction }, now).await
     };
-    let ListPage { entries, links } = newest_first(&place, PageLimit::default(), |key| key.id.0, read).await?;
+    let (entries, links) = newest_first(place, PageLimit::default(), |key| key.id.0, read).await?;
     let keys = entries.into_iter().map(|key| Row::new(key, &who)).collect();
     let site = Site::new(&who, "API keys", "keys");
     Ok(page(StatusCode::OK, &List { site, keys, status, links }))

@@ -69,13 +69,13 @@ async fn show(
     let (store, account) = (&who.api().store, who.session.account);
     let read = |direction, after, limit| store.list_messages_of(account, direction, after, limit);
     let limit = PageLimit::new(PAGE).expect("a page may have ten messages");
-    let page = newest_first(&place, limit, |(message, _): &TrackedMessage| message.id, read).await?;
-    let query = pagination::as_api(&page, None, MessageId::predecessor);
+    let (messages, links) = newest_first(place, limit, |(message, _): &TrackedMessage| message.id, read).await?;
+    let query = pagination::as_api(&messages, &links, None, MessageId::predecessor);
     let listed = ApiCall::list(who, Operation::ListMessages, query.filter(|_| sent.is_none())).await;
     let site = Site::new(who, "Messages", "messages");
     let body = body(&one_line_feed(form.or_example("message", "Hello, store!")));
     let unsent = ApiCall::unsent(who, Operation::SendMessage, &key, &form, &["message"], &body);
-    let list = List { site, form, key, sent, unsent, messages: page.entries, links: page.links, listed };
+    let list = List { site, form, key, sent, unsent, messages, links, listed };
     Ok(ApiCall::page(status, &list, list.sent.as_ref().or(list.listed.as_ref())))
 }
 

@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use crate::api::input::query_and_body::integer;
 use crate::api::{Operation, Permission};
 use crate::console::error::PageError;
-use crate::console::form::pagination::{self, Links, ListPage, Place, newest_first, parse_integer};
+use crate::console::form::pagination::{self, Links, Place, newest_first, parse_integer};
 use crate::console::form::path::Path;
 use crate::console::form::request_key::RequestKey;
 use crate::console::form::submission::Form;
@@ -246,15 +246,14 @@ impl View {
             let more = store.list_orders(customer, &query, &mut |order| orders.push(order)).await?;
             Ok((orders, more))
         };
-        let page = newest_first(&place, PageLimit::default(), |order: &Order| order.id, read).await?;
-        let mut query = pagination::as_api(&page, status.map(OrderStatus::as_str), |id| id - 1);
+        let (entries, links) = newest_first(place, PageLimit::default(), |order: &Order| order.id, read).await?;
+        let mut query = pagination::as_api(&entries, &links, status.map(OrderStatus::as_str), |id| id - 1);
         if let (Some(query), Role::Staff, Some(AccountId(id))) = (&mut query, role, customer) {
             *query += &format!("&accountId={id}");
         }
         // The API has no lists by animal.
         let query = query.filter(|_| self.sent.is_none() && animal.is_none());
         let listed = ApiCall::list(who, Operation::ListOrders, query).await;
-        let ListPage { entries, links } = page;
         let names = store.order_names(entries.iter().map(|order| order.id).collect()).await?;
         let orders = entries.iter().map(|order| Row::new(order, &names, role)).collect();
         let site = Site::new(who, "Orders", "orders");

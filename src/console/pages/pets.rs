@@ -63,11 +63,11 @@ pub async fn list(who: SignedIn, uri: Uri) -> Result<Response, PageError> {
         let more = store.list_pets(&query, &mut |pet| pets.push(pet.into_owned())).await?;
         Ok((pets, more))
     };
-    let page = newest_first(&place, PageLimit::default(), |pet: &Pet<'static>| pet.id, read).await?;
-    let query = pagination::as_api(&page, status.map(PetStatus::as_str), |id| id - 1);
+    let (pets, links) = newest_first(place, PageLimit::default(), |pet: &Pet<'static>| pet.id, read).await?;
+    let query = pagination::as_api(&pets, &links, status.map(PetStatus::as_str), |id| id - 1);
     let listed = ApiCall::list(&who, Operation::ListPets, query).await;
     let site = Site::new(&who, "Animals", "animals");
-    let list = List { site, pets: page.entries, status, links: page.links, key: RequestKey::generate(), listed };
+    let list = List { site, pets, status, links, key: RequestKey::generate(), listed };
     Ok(ApiCall::page(StatusCode::OK, &list, list.listed.as_ref()))
 }
 
