@@ -152,7 +152,7 @@ async fn receive(
     refuse_unless_empty(&transaction).await?;
     let keep_id = "UPDATE meta SET value = $1 WHERE key = 'store_id'";
     within(LONG, transaction.execute(keep_id, &[&from.id])).await?;
-    let rows = from.read(|conn| TABLES.iter().map(|table| table.count(conn)).sum::<Result<u64>>())?;
+    let rows = from.read_long(|conn| TABLES.iter().map(|table| table.count(conn)).sum::<Result<u64>>()).await?;
     let mut done = 0;
     let mut report = |more: u64| {
         done += more;

@@ -134,8 +134,11 @@ pub fn other_build(record: Option<&str>, difference: &str) -> StoreError {
 /// under another name: SQL that expects another schema could destroy data.
 pub fn missing<'a>(known: &'a [Migration], history: &[Applied]) -> Result<&'a [Migration]> {
     for (migration, Applied { version, name, record }) in known.iter().zip(history) {
-        let is_same_sql = record.as_ref().is_none_or(|record| record.get(..8) == migration.record().get(..8));
-        if (migration.version, migration.name) != (*version, name) || !is_same_sql {
+        let found = named(*version, name);
+        if found != migration.to_string() {
+            return Err(other_build(record.as_deref(), &format!("its migration {found} is {migration} here")));
+        }
+        if record.as_ref().is_some_and(|record| record.get(..8) != migration.record().get(..8)) {
             return Err(other_build(record.as_deref(), &format!("its migration {migration} is not the same")));
         }
     }
@@ -206,9 +209,13 @@ mod tests {
 
         history[1].record = Some("00000000 0.0.9 (abc)".into());
         let renamed = Applied { name: "other".into(), ..history[1].clone() };
-        for history in [&history[..], &[history[0].clone(), renamed], &[history[0].clone(), history[2].clone()]] {
+        for (history, difference) in [
+            (&history[..], "V2__second is not the same"),
+            (&[history[0].clone(), renamed], "V2__other is V2__second here"),
+            (&[history[0].clone(), history[2].clone()], "V3__third is V2__second here"),
+        ] {
             let error = missing(&KNOWN, history).unwrap_err().to_string();
-            assert!(error.contains(": its migration V2__second is not the same; this program is "), "{error}");
+            assert!(error.contains(&format!(": its migration {difference}; this program is ")), "{error}");
         }
         let error = missing(&KNOWN, &history).unwrap_err().to_string();
         assert!(error.starts_with("the database is of another build of petstore, 0.0.9 (abc): "), "{error}");

@@ -126,10 +126,9 @@ column!(KeyState, INT2, i16, Self::from_code, |state| state.code());
 column!(MessageId, UUID, Uuid, |id| Ok::<_, Invalid>(Self(id)), |id| id.0);
 column!(SessionHash, BYTEA, Vec<u8>, |hash| hash_of(hash).map(Self), |hash| hash.0.to_vec());
 column!(KeyHash, BYTEA, Vec<u8>, |hash| hash_of(hash).map(Self), |hash| hash.0.to_vec());
-column!(PasswordDigest, TEXT, String, |digest: String| Ok::<_, Invalid>(Self(Secret::new(digest))), |digest| digest
-    .0
-    .expose()
-    .to_owned());
+column!(PasswordDigest, TEXT, String, |digest: String| Ok::<_, Invalid>(Self(Secret::new(digest))), |digest| {
+    digest.0.expose().to_owned()
+});
 column!(Email, TEXT, String, |address: String| Self::parse(&address), |address| address.as_str().to_owned());
 column!(MessageText, TEXT, String, Self::parse, |text| text.as_str().to_owned());
 

@@ -74,6 +74,9 @@ fn database_of_another_build_is_refused_by_name() {
         refuses(line, "", "table audit of audit is not as in schema version ");
     }
     assert!(std::fs::read(folder.path("petstore-data/petstore.db")).unwrap() == before);
+    database.sql("INSERT INTO meta (key, value) VALUES ('V1', '4950cc4f 0.0.9 (abc)')");
+    refuses("key list", ", 0.0.9 (abc)", "table audit of audit is not as in schema version ");
+    database.sql("DELETE FROM meta WHERE key = 'V1'");
     database.sql("INSERT INTO meta (key, value) VALUES ('V1', '00000000 0.0.9 (abc)')");
     refuses("key list", ", 0.0.9 (abc)", "migration V1__store is not the same");
 

@@ -1,5 +1,4 @@
-//! SIGINT and SIGTERM in commands that write files or the database. The command cleans up, reports what was written, and
-//! exits with status 128 plus the signal's number, like a shell.
+//! Signals of commands.
 
 use std::future::pending;
 use std::io;
@@ -14,7 +13,9 @@ use tokio::signal::unix::{SignalKind, signal};
 /// Number of the signal received. 0 if there was none.
 static RECEIVED: AtomicU8 = AtomicU8::new(0);
 
-/// Starts to catch both signals. The command polls [`is_received`]; a second signal ends the process at once.
+/// Starts to catch SIGINT and SIGTERM, for commands that write files or the database. The command polls [`is_received`],
+/// cleans up, reports what was written, and exits with status 128 plus the signal's number, like a shell. A second signal
+/// ends the process at once.
 pub fn catch() -> io::Result<()> {
     listen([Signal::INT, Signal::TERM], |signal| {
         let number = signal.as_raw() as u8;

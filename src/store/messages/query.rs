@@ -3,8 +3,8 @@
 use crate::domain::{MessageQuery, MessageState};
 use crate::store::export;
 
-/// Selects the page after an account and an id, which are the parameters. Columns: id, account, text, time of acceptance, time of
-/// sending, and the account's address.
+/// Selects the page after an account and an id, which are the parameters. Columns: id, account, text, time of acceptance, time
+/// of sending, and the account's address.
 ///
 /// In SQLite, a unary plus hides `sent_at` from the planner. Otherwise every page of queued messages would be looked up in
 /// `messages_by_sending`, which means reading and sorting the whole backlog. The newest are a single page.

@@ -89,10 +89,12 @@ async fn take_lock(client: &Client) -> Result<()> {
 /// Applies those of `known` that the database lacks, each in a transaction with its record.
 async fn apply(client: &mut Client, known: &[Migration], new: Option<Deployment>) -> Result<()> {
     for migration in migrations::missing(known, &history(client).await?)? {
-        let transaction = client.transaction().await?;
-        transaction.batch_execute(migration.sql).await.map_err(|error| failed(migration, error))?;
-        migrations::finish(transaction.client(), migration, new).await?;
-        transaction.commit().await?;
+        let refused = |error| failed(migration, error);
+        let transaction = client.transaction().await.map_err(refused)?;
+        transaction.batch_execute(migration.sql).await.map_err(refused)?;
+        let finished = migrations::finish(transaction.client(), migration, new).await;
+        finished.map_err(|error| StoreError::Failed(format!("migration {migration}: {error}")))?;
+        transaction.commit().await.map_err(refused)?;
     }
     Ok(())
 }

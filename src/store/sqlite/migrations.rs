@@ -19,11 +19,10 @@ pub fn run(conn: &mut Connection, new: Option<Deployment>) -> Result<()> {
 /// Applies those of `known` that the database lacks, each in a transaction with its record.
 fn apply(conn: &mut Connection, known: &[Migration], new: Option<Deployment>) -> Result<()> {
     for migration in migrations::missing(known, &history(conn)?)? {
+        let failed = |error| StoreError::Failed(format!("migration {migration}: {error}"));
         let transaction = conn.transaction()?;
-        transaction
-            .execute_batch(migration.sql)
-            .map_err(|error| StoreError::Failed(format!("migration {migration}: {}", StoreError::from(error))))?;
-        at_once(migrations::finish(&*transaction, migration, new))?;
+        transaction.execute_batch(migration.sql).map_err(|error| failed(error.into()))?;
+        at_once(migrations::finish(&*transaction, migration, new)).map_err(failed)?;
         transaction.commit()?;
     }
     Ok(())
