@@ -96,10 +96,10 @@ impl Client {
             Ok((connection, status))
         };
         let late = |_| Err(io::Error::other(format!("no response within {limit:?}")));
-        let (mut connection, status) = timeout(limit, exchange).await.unwrap_or_else(late)?;
+        let (mut connection, (status, is_newest)) = timeout(limit, exchange).await.unwrap_or_else(late)?;
         let mut response = Response { status, headers: Vec::new(), body: Vec::new() };
         let is_reusable = timeout(REST_TIMEOUT, read_rest(&mut connection.stream, &mut response)).await;
-        if matches!(is_reusable, Ok(Ok(true))) && connection.stream.buffer().is_empty() {
+        if is_newest && matches!(is_reusable, Ok(Ok(true))) && connection.stream.buffer().is_empty() {
             self.idle.lock().push(connection);
         }
         Ok(response)
@@ -152,8 +152,8 @@ impl Client {
     }
 }
 
-/// Returns the status of the response.
-async fn exchange(connection: &mut Connection, request: &[u8]) -> io::Result<StatusCode> {
+/// Returns the status of the response, and whether it has the newest version of the protocol, which keeps connections.
+async fn exchange(connection: &mut Connection, request: &[u8]) -> io::Result<(StatusCode, bool)> {
     let stream = &mut connection.stream;
     // A server may respond and close the connection before it has read the request.
     let written = async {
@@ -165,14 +165,14 @@ async fn exchange(connection: &mut Connection, request: &[u8]) -> io::Result<Sta
 }
 
 /// Reads status lines until that of the final response. Interim responses precede it.
-async fn read_status(stream: &mut (impl AsyncBufRead + Unpin)) -> io::Result<StatusCode> {
+async fn read_status(stream: &mut (impl AsyncBufRead + Unpin)) -> io::Result<(StatusCode, bool)> {
     loop {
         let head = &mut stream.take(MAX_HEAD);
         let line = read_line(head).await?;
         let status = line.strip_prefix("HTTP/1.").and_then(|line| line.split(' ').nth(1)?.parse::<StatusCode>().ok());
         match status.ok_or_else(|| invalid("status line"))? {
             status if status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS => {}
-            status => return Ok(status),
+            status => return Ok((status, line.starts_with("HTTP/1.1 "))),
         }
         while !read_line(head).await?.is_empty() {}
     }

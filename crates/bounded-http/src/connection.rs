@@ -20,7 +20,6 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
-use tokio_rustls::TlsAcceptor;
 
 use super::body::{EndOfResponse, TimedBody};
 use super::deadlines::Deadlines;
@@ -54,7 +53,7 @@ impl<S: Service> Serving<S> {
         if stream.set_nodelay(true).is_err() {
             return;
         }
-        let stream = match self.tls.as_ref().map(Tls::acceptor) {
+        let stream = match &self.tls {
             None => Some(Stream::Left(stream)),
             // Boxed, so that the futures of plain connections have no room for a handshake.
             Some(tls) => Box::pin(self.handshake(stream, tls, peer)).await,
@@ -100,7 +99,7 @@ impl<S: Service> Serving<S> {
     }
 
     /// Returns the stream after the TLS handshake, which may take as long as a head. `None` if it failed or the service stops.
-    async fn handshake(&self, stream: TcpStream, tls: TlsAcceptor, peer: SocketAddr) -> Option<Stream> {
+    async fn handshake(&self, stream: TcpStream, tls: &Tls, peer: SocketAddr) -> Option<Stream> {
         let mut stopped = self.stopped.clone();
         let secured = tokio::select! {
             secured = timeout(self.limits.head, secure(stream, tls, peer, &self.service)) => secured,

@@ -7,11 +7,11 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either;
 
 use super::{Rejection, Service};
+use crate::tls::Tls;
 
 /// Maximum time to read what a client still sends after the last response. Closing with unread bytes would
 /// reset the connection, and the client might never see the response.
@@ -29,12 +29,7 @@ pub fn tcp(stream: &Stream) -> &TcpStream {
 
 /// Performs the TLS handshake. Returns a client that speaks plain HTTP after sending it a rejection, which it may still be
 /// reading. Errors are the client's, which gets an alert.
-pub async fn secure(
-    mut stream: TcpStream,
-    tls: TlsAcceptor,
-    peer: SocketAddr,
-    service: &impl Service,
-) -> io::Result<Stream> {
+pub async fn secure(mut stream: TcpStream, tls: &Tls, peer: SocketAddr, service: &impl Service) -> io::Result<Stream> {
     // TLS begins with the record type 22 (RFC 8446, section 5.1), HTTP with the name of a method.
     let mut first = [0];
     stream.peek(&mut first).await?;
@@ -43,7 +38,7 @@ pub async fn secure(
         stream.write_all(&service.reject(Rejection::TlsRequired)).await?;
         return Ok(Either::Left(stream));
     }
-    let stream = tls.accept(stream).await.inspect_err(|error| {
+    let stream = tls.acceptor().accept(stream).await.inspect_err(|error| {
         tracing::debug!(%peer, %error, "TLS handshake failed");
     })?;
     Ok(Either::Right(Box::new(stream)))

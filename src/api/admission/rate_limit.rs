@@ -55,7 +55,7 @@ impl fmt::Display for RateLimit {
     }
 }
 
-/// Number of shards, so that threads rarely wait for each other, and only briefly while a map grows.
+/// Number of shards, so that threads rarely wait for each other, and only briefly while a map grows or is cleaned.
 const PARTS: usize = 64;
 
 /// The rate limit and the state of each account.

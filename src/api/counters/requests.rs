@@ -97,8 +97,12 @@ impl Traffic {
     /// The route of a page, by its path template.
     pub fn page(&self, template: &str) -> Arc<Route> {
         let mut pages = self.pages.lock();
-        let page = pages.entry(template.to_owned()).or_insert_with(|| Arc::new(Route::new(template, false)));
-        Arc::clone(page)
+        if let Some(page) = pages.get(template) {
+            return Arc::clone(page);
+        }
+        let page = Arc::new(Route::new(template, false));
+        pages.insert(template.to_owned(), Arc::clone(&page));
+        page
     }
 
     /// Counts the requests to the operations of the API; not health checks, pages and files.

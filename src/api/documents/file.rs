@@ -35,9 +35,12 @@ impl File {
         Self { content_type, digest: digest(&gzip), plain: OnceLock::new(), gzip: gzip.into(), is_compressible: true }
     }
 
-    /// A file that is not compressed, because it is made for one request.
-    pub fn uncompressed(content_type: &'static str, plain: String) -> Self {
-        Self { is_compressible: false, ..Self::new(content_type, plain) }
+    /// Another text of the same file, which `version` tells from others. It is not compressed, because it is made for one
+    /// request.
+    pub fn variant(&self, version: &str, plain: String) -> Self {
+        let (plain, gzip) = (Bytes::from(plain).into(), OnceLock::new());
+        let digest = digest([&self.digest, version].concat().as_bytes());
+        Self { content_type: self.content_type, plain, gzip, digest, is_compressible: false }
     }
 
     pub fn plain(&self) -> &Bytes {

@@ -69,9 +69,9 @@ impl Documents {
         let urls = |addresses: &Addresses| {
             [&addresses.messages_base_url, &addresses.base_url].map(|url| format!("\"{}\"", url.as_str()))
         };
-        let text = String::from_utf8_lossy(file.plain()).into_owned();
-        let replaced = urls(&self.addresses).into_iter().zip(urls(addresses));
-        File::uncompressed(JSON, replaced.fold(text, |text, (from, to)| text.replace(&from, &to)))
+        let (from, to) = (urls(&self.addresses), urls(addresses));
+        let text = String::from_utf8_lossy(file.plain()).replace(&from[0], &to[0]).replace(&from[1], &to[1]);
+        file.variant(&to.concat(), text)
     }
 }
 

@@ -175,10 +175,12 @@ impl Preferences {
 
     /// The response instead of that of the operation. `None` if the operation is executed.
     pub fn failure(&self, operation: Operation) -> Option<Failure> {
+        let find = |is_status: bool| {
+            let of = self.given.iter().filter(|it| matches!(it, Preference::Code(_)) == is_status);
+            of.filter_map(|it| Failure::of(it, operation)).next()
+        };
         // The code names one error exactly, so it comes before the status.
-        let by_status = |it: &&Preference| matches!(it, Preference::Code(_));
-        let (by_status, by_code): (Vec<_>, Vec<_>) = self.given.iter().partition(by_status);
-        by_code.into_iter().chain(by_status).find_map(|it| Failure::of(it, operation))
+        find(false).or_else(|| find(true))
     }
 
     /// Returns whether a request to the operation can get the effect of one of the preferences. A response to HEAD has no body.

@@ -22,8 +22,9 @@ pub type Stream = <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream;
 pub struct TlsSettings {
     /// The mode of tokio-postgres.
     pub mode: SslMode,
-    /// The trusted authorities, and whether a server must also have its own name.
-    authorities: Option<(Source, bool)>,
+    authorities: Option<Source>,
+    /// True if the certificate of a server must be for its own name.
+    verifies_name: bool,
 }
 
 /// Source of the trusted certificate authorities.
@@ -53,17 +54,17 @@ impl TlsSettings {
         }
         let default = if authorities == Some(Source::System) { "verify-full" } else { "prefer" };
         let refuse = |why: &str| Err(InvalidUrl(why.into()));
-        let (mode, authorities) = match (mode.as_deref().unwrap_or(default), authorities) {
-            ("disable", None) => (SslMode::Disable, None),
-            ("prefer", None) => (SslMode::Prefer, None),
-            ("require", None) => (SslMode::Require, None),
-            ("verify-full", Some(source)) => (SslMode::Require, Some((source, true))),
+        let (mode, authorities, verifies_name) = match (mode.as_deref().unwrap_or(default), authorities) {
+            ("disable", None) => (SslMode::Disable, None, false),
+            ("prefer", None) => (SslMode::Prefer, None, false),
+            ("require", None) => (SslMode::Require, None, false),
+            ("verify-full", Some(source)) => (SslMode::Require, Some(source), true),
             // As in libpq: public authorities issue certificates to anybody, so the host name must be verified.
             ("disable" | "prefer" | "require" | "verify-ca", Some(Source::System)) => {
                 return refuse("has sslrootcert=system, which needs sslmode=verify-full");
             }
             // As in libpq: a root certificate file makes `require` verify.
-            ("require" | "verify-ca", Some(source)) => (SslMode::Require, Some((source, false))),
+            ("require" | "verify-ca", Some(source)) => (SslMode::Require, Some(source), false),
             ("disable" | "prefer", Some(_)) => {
                 return refuse("has an sslrootcert, which its sslmode ignores: use verify-full or verify-ca");
             }
@@ -76,15 +77,15 @@ impl TlsSettings {
             _ => return refuse("has an unknown sslmode: use disable, prefer, require, verify-ca or verify-full"),
         };
         let query = if rest.is_empty() { String::new() } else { format!("?{}", rest.join("&")) };
-        Ok((format!("{address}{query}"), Self { mode, authorities }))
+        Ok((format!("{address}{query}"), Self { mode, authorities, verifies_name }))
     }
 
     /// Reads the authorities again, so that a renewed file takes effect with the next connection. May block.
     pub fn read(&self) -> Result<ClientConfig> {
         let trust = match &self.authorities {
             None => Trust::Anybody,
-            Some((source, by_name)) => {
-                let trust = if *by_name { Trust::Name } else { Trust::Authority };
+            Some(source) => {
+                let trust = if self.verifies_name { Trust::Name } else { Trust::Authority };
                 trust(source.read().map_err(|why| Error::Failed(format!("sslrootcert: {why}"), None))?)
             }
         };
@@ -113,7 +114,7 @@ mod tests {
     fn tls_parameters_are_removed_from_the_url() {
         let taken = |url: &str| {
             let (url, settings) = TlsSettings::take_from(url).unwrap();
-            (url, settings.mode, settings.authorities)
+            (url, settings.mode, settings.authorities.map(|source| (source, settings.verifies_name)))
         };
         assert_eq!(taken("postgres://db/shop"), ("postgres://db/shop".into(), SslMode::Prefer, None));
         assert_eq!(
@@ -138,8 +139,8 @@ mod tests {
             ["sslrootcert=system", "sslmode=verify-full&sslrootcert=system", "sslrootcert=system&sslmode=verify-full"]
         {
             let settings = TlsSettings::take_from(&format!("postgres://db/shop?{query}")).unwrap().1;
-            let expected = (SslMode::Require, Some((Source::System, true)));
-            assert_eq!((settings.mode, settings.authorities), expected, "{query}");
+            let found = (settings.mode, settings.authorities, settings.verifies_name);
+            assert_eq!(found, (SslMode::Require, Some(Source::System), true), "{query}");
         }
         for mode in ["disable", "prefer", "require", "verify-ca"] {
             let why =

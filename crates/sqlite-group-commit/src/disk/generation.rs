@@ -64,7 +64,7 @@ enum Log {
     Until,
 }
 
-/// The states in their order, with their words in the lock file.
+/// The states, with their words in the lock file.
 const LOGS: [(Log, &str); 4] = [(Log::Any, "any"), (Log::Empty, "empty"), (Log::Known, "known"), (Log::Until, "until")];
 
 /// The record of a folder that this process may change.
@@ -311,7 +311,7 @@ fn write(lock: &File, record: Record) -> io::Result<()> {
 
 fn line(record: Record) -> String {
     let ([old, new], LogEnd { frames, salts, checksum }) = (record.numbers, record.end);
-    let log = LOGS[record.log as usize].1;
+    let log = LOGS.into_iter().find(|(log, _)| *log == record.log).map_or("", |(_, word)| word);
     let end = format!("{frames:08x} {:08x} {:08x} {:08x} {:08x}", salts[0], salts[1], checksum[0], checksum[1]);
     format!("file {old:08x} {new:08x} log {log} {end}")
 }

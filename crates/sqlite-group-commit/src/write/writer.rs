@@ -123,7 +123,7 @@ impl Writer {
         if outcome.is_err() && began.elapsed() >= self.options.busy_timeout {
             // Another process is writing. The writes queued meanwhile would have to wait as long again, so they fail
             // with the batch.
-            stop |= gather(&self.queue.commands, &mut batch, size + self.options.queue);
+            stop |= gather(&self.queue.commands, &mut batch, size + self.options.queue.max(1));
             self.queue.take(batch.len() - size);
         }
         self.options.observer.batch(size, began.elapsed());
