@@ -9,12 +9,8 @@ use rusqlite::Connection;
 use rusqlite::ffi::SQLITE_CONSTRAINT_UNIQUE;
 use sqlite_group_commit::{Atomicity, Effect, Error, Options, Result};
 use tokio::task::{JoinHandle, JoinSet, spawn_blocking};
-use tokio::time::{sleep, timeout};
 
-use crate::{ADD, Number, numbers, open, open_with};
-
-/// Time after which a test that waits fails.
-const TIMEOUT: Duration = Duration::from_mins(1);
+use crate::{ADD, Number, TIMEOUT, numbers, open, open_with, until};
 
 #[tokio::test]
 async fn failed_write_leaves_its_batch_alone() {
@@ -172,15 +168,6 @@ async fn files_are_private_even_in_an_open_folder() {
         let mode = std::fs::metadata(folder.path().join(file)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600, "{file}");
     }
-}
-
-async fn until(mut is_so: impl AsyncFnMut() -> bool) {
-    let poll = async {
-        while !is_so().await {
-            sleep(Duration::from_millis(1)).await;
-        }
-    };
-    timeout(TIMEOUT, poll).await.unwrap();
 }
 
 /// A connection of another program.

@@ -8,9 +8,14 @@ mod guest_book;
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::time::Duration;
 
 use rusqlite::{Connection, Statement};
 use sqlite_group_commit::{Database, Effect, Folder, Insert, NewRow, Options, Result, Steps};
+use tokio::time::{sleep, timeout};
+
+/// Time after which a test that waits fails.
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 const STEPS: &[&str] = &["CREATE TABLE numbers (id INTEGER PRIMARY KEY, number INTEGER NOT NULL UNIQUE)"];
 
@@ -52,4 +57,13 @@ fn numbers(db: &Database) -> BTreeSet<i64> {
         Ok(conn.prepare("SELECT number FROM numbers")?.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?)
     };
     db.read(select).unwrap()
+}
+
+async fn until(mut is_so: impl AsyncFnMut() -> bool) {
+    let poll = async {
+        while !is_so().await {
+            sleep(Duration::from_millis(1)).await;
+        }
+    };
+    timeout(TIMEOUT, poll).await.unwrap();
 }
