@@ -252,3 +252,32 @@ impl Response {
         all(&self.headers, name).next()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn connection_to_a_server_of_http_1_0_is_not_used_again() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap()).parse().unwrap();
+        let server = async {
+            // Closes its connections late, and reads nothing more from them.
+            let mut late = Vec::new();
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                stream.read_exact(&mut [0; 1]).await.unwrap();
+                stream.write_all(b"HTTP/1.0 200 OK\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+                late.push(stream);
+            }
+        };
+        let client = Client::new(&url, None);
+        let send = async || client.send("POST", &HeaderMap::new(), b"{}", Duration::from_mins(1)).await.unwrap();
+        tokio::select! {
+            () = server => unreachable!("it never ends"),
+            _ = async { (send().await, send().await) } => {}
+        }
+    }
+}
