@@ -92,12 +92,12 @@ impl Request {
         self.try_send_blocking().unwrap()
     }
 
-    /// Sends the request again, at most for a minute, while the response is a 503 that says so. A busy machine or disk may
-    /// make a write wait for longer than the service allows.
+    /// Sends the request again, at most for a minute, while the response is a 503, or the 409 of a key in progress. A busy
+    /// machine or disk may make a write wait for longer than the service allows.
     pub fn send_until_available(&self) -> Response {
         eventually(TIMEOUT, "an available service", || {
             let response = self.send_blocking();
-            let is_final = response.status() != 503 || response.retry_after().is_none();
+            let is_final = ![409, 503].contains(&response.status()) || response.retry_after().is_none();
             is_final.then_some(response)
         })
     }
