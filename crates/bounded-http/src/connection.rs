@@ -80,6 +80,7 @@ impl<S: Service> Serving<S> {
                 }
                 let end = EndOfResponse(Arc::clone(answering));
                 Ok::<_, io::Error>(response.map(|body| {
+                    // Changes no error: the closure owns `end`, which is therefore dropped with the body.
                     body.map_err(move |error| {
                         let _owned = &end;
                         error

@@ -118,7 +118,7 @@ impl Readers {
         }
     }
 
-    /// Closes all connections. The writer's connection closes last, writes the WAL back and removes it.
+    /// Closes all connections, so that none of them holds back the writer's last checkpoint.
     pub fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
         for slot in &self.slots {

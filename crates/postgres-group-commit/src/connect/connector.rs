@@ -86,7 +86,8 @@ impl Connector {
     /// Also returns the task that drives the connection.
     async fn open(&self, is_supervised: bool) -> Result<(Connection, JoinHandle<()>)> {
         let limits = self.limits();
-        let hangs = |_| Error::Unavailable(format!("the settings of TLS cannot be read within {:?}", limits.open()));
+        let hangs =
+            |_| Error::Unavailable(format!("cannot read the TLS settings (sslrootcert) within {:?}", limits.open()));
         let tls = MakeRustlsConnect::new(timeout(limits.open(), self.tls()).await.map_err(hangs)??);
         self.server.attempt();
         let mut answers: FuturesUnordered<_> =

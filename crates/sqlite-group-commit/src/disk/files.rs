@@ -46,7 +46,7 @@ impl Files {
         Self::of(folder, &there.collect::<Vec<_>>())
     }
 
-    /// Fails if the files can no longer be relied on. Takes six `stat` calls, about 10 µs.
+    /// Fails if the files can no longer be relied on. Takes five `stat` calls, about 10 µs.
     pub fn check(&self) -> Result<()> {
         self.folder.check_syncs().and_then(|()| self.check_names())
     }

@@ -64,8 +64,19 @@ enum Log {
     Until,
 }
 
-/// The states, with their words in the lock file.
-const LOGS: [(Log, &str); 4] = [(Log::Any, "any"), (Log::Empty, "empty"), (Log::Known, "known"), (Log::Until, "until")];
+impl Log {
+    const ALL: [Self; 4] = [Self::Any, Self::Empty, Self::Known, Self::Until];
+
+    /// Returns the word of the state in the lock file.
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Any => "any",
+            Self::Empty => "empty",
+            Self::Known => "known",
+            Self::Until => "until",
+        }
+    }
+}
 
 /// The record of a folder that this process may change.
 #[derive(Debug)]
@@ -311,9 +322,8 @@ fn write(lock: &File, record: Record) -> io::Result<()> {
 
 fn line(record: Record) -> String {
     let ([old, new], LogEnd { frames, salts, checksum }) = (record.numbers, record.end);
-    let log = LOGS.into_iter().find(|(log, _)| *log == record.log).map_or("", |(_, word)| word);
     let end = format!("{frames:08x} {:08x} {:08x} {:08x} {:08x}", salts[0], salts[1], checksum[0], checksum[1]);
-    format!("file {old:08x} {new:08x} log {log} {end}")
+    format!("file {old:08x} {new:08x} log {} {end}", record.log.word())
 }
 
 fn write_line(lock: &File, line: &str) -> io::Result<()> {
@@ -360,7 +370,7 @@ impl Record {
             }
             _ => return None,
         };
-        let (log, _) = LOGS.into_iter().find(|(_, word)| *word == log)?;
+        let log = Log::ALL.into_iter().find(|known| known.word() == log)?;
         Some(Self { numbers: [hex(old)?, hex(new)?], log, end })
     }
 

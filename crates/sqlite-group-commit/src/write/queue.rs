@@ -65,7 +65,7 @@ pub enum State {
 impl WriteQueue {
     /// Returns a queue for at most `capacity` writes, and the writer's end of it.
     pub fn new(capacity: usize, observer: Arc<dyn Observer>) -> (Self, Consumer) {
-        let (queue, commands) = mpsc::sync_channel(capacity.max(1));
+        let (queue, commands) = mpsc::sync_channel(capacity);
         let (report, state) = watch::channel(State::Running);
         let (queued, busy_since) = (Arc::<AtomicIsize>::default(), Arc::default());
         let of_writer = Consumer { commands, queued: Arc::clone(&queued), report, busy_since: Arc::clone(&busy_since) };

@@ -61,8 +61,9 @@ impl Writer {
         folder: &Folder,
         options: &Options,
     ) -> (WriteQueue, Self) {
+        let options = Options { queue: options.queue.max(1), ..options.clone() };
         let (writes, queue) = WriteQueue::new(options.queue, Arc::clone(&options.observer));
-        let (wal, options) = (Wal::new(wal_index, Arc::clone(&readers), folder, options.clone()), options.clone());
+        let wal = Wal::new(wal_index, Arc::clone(&readers), folder, options.clone());
         let (turn_began, record_read, recorded) = (Instant::now(), Instant::now(), None);
         let writer = Self { queue, readers, files, generations, recorded, record_read, wal, options, turn_began };
         (writes, writer)
@@ -123,7 +124,7 @@ impl Writer {
         if outcome.is_err() && began.elapsed() >= self.options.busy_timeout {
             // Another process is writing. The writes queued meanwhile would have to wait as long again, so they fail
             // with the batch.
-            stop |= gather(&self.queue.commands, &mut batch, size + self.options.queue.max(1));
+            stop |= gather(&self.queue.commands, &mut batch, size + self.options.queue);
             self.queue.take(batch.len() - size);
         }
         self.options.observer.batch(size, began.elapsed());

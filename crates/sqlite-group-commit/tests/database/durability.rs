@@ -1,4 +1,4 @@
-//! What survives a kill, what errors say of a write, backups, and the schema.
+//! Durability, errors of writes, backups, and the schema.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
@@ -195,7 +195,7 @@ async fn restore_brings_back_the_backup() {
     db.close().await;
     drop(db);
     assert!(matches!(back_up_unmigrated(&data, target, &SCHEMA, &mut |_, _| true), Err(Error::Exists(_))));
-    // A process that another test starts has the locks of this one until it is another program.
+    // A process that another test starts shares this process's locks from its fork until its `exec`.
     until(async || matches!(to(false), Err(Error::Exists(_)))).await;
     until(async || to(true).is_ok()).await;
     let db = Database::open(&data, &Options { create: false, ..Options::default() }, &SCHEMA).unwrap();
