@@ -85,6 +85,12 @@ impl Email {
         &self.0
     }
 
+    /// Returns whether no account may have this address: it looks like that of a deleted account, or the audit, which writes a
+    /// colon after an address, would confuse it with another.
+    pub fn is_reserved(&self) -> bool {
+        self.folded().ends_with(PSEUDONYMS) || self.0.ends_with(':')
+    }
+
     /// Returns whether `name` is this address.
     pub fn is_named(&self, name: &str) -> bool {
         Self::parse(name).is_ok_and(|email| email == *self)

@@ -147,9 +147,9 @@ pub fn missing<'a>(known: &'a [Migration], history: &[Applied]) -> Result<&'a [M
 
 /// Lists the migrations that this program knows, and those of a later one in a database's history.
 pub fn status(known: &[Migration], history: &[Applied]) -> Vec<MigrationStatus> {
-    let newest = version(history);
+    let applied = version(history);
     let status =
-        |migration: &Migration| MigrationStatus { name: migration.to_string(), applied: migration.version <= newest };
+        |migration: &Migration| MigrationStatus { name: migration.to_string(), applied: migration.version <= applied };
     let later = history.iter().skip(known.len());
     let later =
         later.map(|Applied { version, name, .. }| MigrationStatus { name: named(*version, name), applied: true });

@@ -17,7 +17,7 @@ const INSERT: Sql = both(
     "INSERT INTO audit (created_at, action, actor, subject, client_address, request_id) VALUES ($1, $2, $3, $4, $5, $6)",
 );
 
-/// An open transaction of either database. An error undoes it.
+/// A connection of either database. Every change is in an open transaction, which an error undoes; a read needs none.
 pub trait Transaction {
     async fn all<T: FromRow>(&self, sql: Sql, parameters: Parameters<'_>) -> Result<Vec<T>>;
 
@@ -36,8 +36,8 @@ pub trait Transaction {
         self.execute(INSERT, values).await.map(drop)
     }
 
-    /// Writes a row for each of `ids`, a list in JSON, by a statement whose parameters are the columns of a row, with `email` in
-    /// place of the subject, and then the list.
+    /// Writes a row for each id of a list in JSON. The parameters of `sql` are the columns of a row, in the order of
+    /// [`INSERT`], and then the list. Instead of the subject, `sql` gets `email` and makes the subject.
     async fn record_each(&self, sql: Sql, actor: &Actor, action: Action, email: &Email, ids: &str) -> Result<()> {
         let (action, name, address) = (action.as_str(), &*actor.name, audit::client_address(actor));
         let values: Parameters<'_> = &[&actor.at, &action, &name, email, &address, &actor.request_id, &ids];

@@ -289,9 +289,12 @@ fn deleting_an_account_removes_sessions_and_keys() {
         let late = ApiKey::generate(store.deployment());
         assert!(matches!(store.create_key(new_key(&late, ada, None), OPERATOR).await, Err(StoreError::Refused(_))));
         assert_ne!(account_with_password(&store, "ada@example.com").await.0, ada);
+        let ben = account(&store, "ben@example.com").await;
         for reserved in ["Deleted-1@account.invalid", "ada@example.com:"] {
             let new = NewAccount::customer(email(reserved), None, NOW);
             assert_eq!(store.create_account(new, OPERATOR).await.unwrap(), None, "nobody can take {reserved}");
+            let changed = store.set_email(ben, email(reserved), OPERATOR).await;
+            assert!(matches!(changed, Err(StoreError::Refused(_))), "{changed:?}");
         }
     });
 }

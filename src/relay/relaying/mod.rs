@@ -73,7 +73,7 @@ async fn delete_sent(retention: Duration, store: Arc<Store>, clock: Clock, statu
             return Ok(0);
         }
         let deleted = store.delete_sent_messages(clock.earlier().minus(retention), limit).await;
-        // The relay itself reports an unavailable database.
+        // At level debug, because the relay itself reports an unavailable database.
         Ok(deleted.inspect_err(|error| tracing::debug!(%error, "cannot delete sent messages")).unwrap_or_default())
     })
     .await;

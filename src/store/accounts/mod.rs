@@ -5,7 +5,7 @@
 
 use super::statement::{Parameters, Sql, both};
 use super::transaction::Transaction;
-use super::{Result, Store, audit, keys, orders};
+use super::{Result, Store, StoreError, audit, keys, orders};
 use crate::domain::account::{PSEUDONYMS, PasswordDigest};
 use crate::domain::session::{ABSOLUTE, IDLE, NewSession, SKEW};
 use crate::domain::{
@@ -39,12 +39,12 @@ const FIND_SESSION: Sql = both(
     FROM sessions s JOIN accounts a ON a.id = s.account_id WHERE s.token_hash = $1 AND a.suspended_at IS NULL",
 );
 
-/// Locks the account's row against other changes of it.
-const LOCK_ALONE: Sql =
-    locking!("SELECT email FROM accounts WHERE id = $1 AND deleted_at IS NULL", "FOR NO KEY UPDATE");
+/// Locks the account's row against other changes of it, but permits new rows that refer to it.
+const LOCK: Sql = locking!("SELECT email FROM accounts WHERE id = $1 AND deleted_at IS NULL", "FOR NO KEY UPDATE");
 
-/// Locks the account's row, also against new rows that refer to it.
-const LOCK: Sql = locking!("SELECT email FROM accounts WHERE id = $1 AND deleted_at IS NULL", "FOR UPDATE");
+/// Locks the account's row against other changes of it and against new rows that refer to it.
+const LOCK_WITH_REFERENCES: Sql =
+    locking!("SELECT email FROM accounts WHERE id = $1 AND deleted_at IS NULL", "FOR UPDATE");
 
 const LIST_SESSIONS: Sql =
     both("SELECT created_at, last_used_at FROM sessions WHERE account_id = $1 ORDER BY created_at");
@@ -153,7 +153,7 @@ impl Store {
 }
 
 transactions! { Savepoint, Unlisted:
-    /// Creates an account. `None` if its address is taken.
+    /// Creates an account. `None` if its address is taken or reserved.
     async fn create_account(new: NewAccount, actor: Actor) -> Result<Option<AccountId>>;
 
     /// Changes the role of an account. Returns `false` if the account has been deleted.
@@ -169,7 +169,7 @@ transactions! { Savepoint, Unlisted:
         -> Result<bool>;
 
     /// Changes the address of an account, also in the audit. Returns `false` if the account has been deleted. Fails if another
-    /// account has the address.
+    /// account has the address, and with [`StoreError::Refused`] if it is reserved.
     async fn set_email(account: AccountId, new: Email, actor: Actor) -> Result<bool>;
 }
 
@@ -209,8 +209,7 @@ async fn create_account(tx: &impl Transaction, new: NewAccount, actor: Actor) ->
         VALUES ($1, $2, $3, $4, $5) ON CONFLICT (email_folded) DO NOTHING RETURNING id",
     );
     let NewAccount { email, password, role, now } = new;
-    // The audit writes a colon after an address.
-    if email.folded().ends_with(PSEUDONYMS) || email.as_str().ends_with(':') {
+    if email.is_reserved() {
         return Ok(None);
     }
     let inserted = tx.first(insert, &[&email, &email.folded(), &password, &role, &now]).await?;
@@ -220,7 +219,7 @@ async fn create_account(tx: &impl Transaction, new: NewAccount, actor: Actor) ->
 }
 
 async fn set_role(tx: &impl Transaction, account: AccountId, role: Role, actor: Actor) -> Result<bool> {
-    let Some((email,)) = tx.first::<(Email,)>(LOCK_ALONE, &[&account]).await? else { return Ok(false) };
+    let Some((email,)) = tx.first::<(Email,)>(LOCK, &[&account]).await? else { return Ok(false) };
     let set = both("UPDATE accounts SET role = $1 WHERE id = $2 AND role <> $1");
     if tx.execute(set, &[&role, &account]).await? > 0 {
         tx.record(&actor, Action::SetRole, &email.with_role(role)).await?;
@@ -230,7 +229,7 @@ async fn set_role(tx: &impl Transaction, account: AccountId, role: Role, actor: 
 }
 
 async fn set_suspended(tx: &impl Transaction, account: AccountId, suspended: bool, actor: Actor) -> Result<bool> {
-    let Some((email,)) = tx.first::<(Email,)>(LOCK_ALONE, &[&account]).await? else { return Ok(false) };
+    let Some((email,)) = tx.first::<(Email,)>(LOCK, &[&account]).await? else { return Ok(false) };
     let set = both(
         "UPDATE accounts SET suspended_at = $1 WHERE id = $2 AND (suspended_at IS NULL) <> (CAST($1 AS bigint) IS NULL)",
     );
@@ -244,7 +243,10 @@ async fn set_suspended(tx: &impl Transaction, account: AccountId, suspended: boo
 }
 
 async fn set_email(tx: &impl Transaction, account: AccountId, new: Email, actor: Actor) -> Result<bool> {
-    let Some((old,)) = tx.first::<(Email,)>(LOCK, &[&account]).await? else { return Ok(false) };
+    if new.is_reserved() {
+        return Err(StoreError::Refused(format!("no account may have the address {}", new.as_str())));
+    }
+    let Some((old,)) = tx.first::<(Email,)>(LOCK_WITH_REFERENCES, &[&account]).await? else { return Ok(false) };
     let set = both("UPDATE accounts SET email = $1, email_folded = $2, link_hash = NULL WHERE id = $3");
     tx.execute(set, &[&new, &new.folded(), &account]).await?;
     audit::rename(tx, &old, &new).await?;
@@ -353,7 +355,7 @@ async fn erase_account(
     discard_messages: bool,
     actor: Actor,
 ) -> Result<Option<bool>> {
-    let Some((email,)) = tx.first::<(Email,)>(LOCK, &[&account]).await? else { return Ok(None) };
+    let Some((email,)) = tx.first::<(Email,)>(LOCK_WITH_REFERENCES, &[&account]).await? else { return Ok(None) };
     let unsent = both("SELECT id FROM messages WHERE account_id = $1 AND sent_at IS NULL LIMIT 1");
     if !discard_messages && tx.first::<()>(unsent, &[&account]).await?.is_some() {
         return Ok(Some(false));
@@ -371,13 +373,13 @@ async fn erase_account(
 
 /// Ends an account whose row is locked. Its address becomes one that begins with `word`.
 async fn end(tx: &impl Transaction, account: AccountId, email: &Email, word: &str, actor: &Actor) -> Result<()> {
-    // Addresses contain no space, so nobody can sign up with the replaced `email_folded`.
-    let delete = both(
-        "UPDATE accounts SET email = CAST($1 AS text) || '-' || id || '@account.invalid', email_folded = $1 || ' ' || id,
-            password_hash = NULL, link_hash = NULL, deleted_at = $2
-        WHERE id = $3",
+    let set = both(
+        "UPDATE accounts SET email = $1, email_folded = $2, password_hash = NULL, link_hash = NULL, deleted_at = $3
+        WHERE id = $4",
     );
-    tx.execute(delete, &[&word, &actor.at, &account]).await?;
+    // Addresses contain no space, so nobody can sign up with the replaced `email_folded`.
+    let (ended, folded) = (format!("{word}-{}{PSEUDONYMS}", account.0), format!("{word} {}", account.0));
+    tx.execute(set, &[&ended, &folded, &actor.at, &account]).await?;
     end_sessions(tx, account).await?;
     keys::revoke_all(tx, account, email, actor).await?;
     orders::cancel_all(tx, account, email, actor).await

@@ -50,8 +50,9 @@ macro_rules! renamed {
     };
 }
 
-/// Replaces the address `$1` by the pseudonym `$2`. Removes an earlier address, names of keys, which their owner has chosen,
-/// and the network addresses of requests.
+/// Replaces the address `$1` by the pseudonym `$2`. Removes the other address of a changed one, the names of keys, which their
+/// owner has chosen, and the network addresses of requests. The name of a key follows the first colon, so an address after
+/// that is part of a name.
 macro_rules! erase {
     ($position:literal) => {
         concat!(
