@@ -19,7 +19,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Returns the actor of a change that the account with this address requests. A key in the request's id, which the client
+    /// Returns the actor of a change that the account with this email address requests. A key in the request's id, which the client
     /// chose, is hidden.
     pub fn actor(&self, email: String, client_address: IpAddr, at: Timestamp) -> Actor {
         let request_id = String::from_utf8_lossy(&without_keys(self.request_id.as_bytes())).into_owned();
@@ -65,7 +65,8 @@ fn parse_address(text: &str) -> Option<IpAddr> {
     text.parse().ok().or_else(with_port).or_else(bracketed)
 }
 
-/// The addresses of trusted proxies: an IP address, or a network in CIDR notation (RFC 4632): `10.0.0.1`, `10.0.0.0/8`, `2001:db8::/32`.
+/// The addresses of trusted proxies: an IP address, or a network in CIDR notation (RFC 4632): `10.0.0.1`, `10.0.0.0/8`,
+/// `2001:db8::/32`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {
     address: IpAddr,

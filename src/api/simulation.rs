@@ -30,8 +30,8 @@ const NO_RESPONSE: u16 = 444;
 /// The page of a network that asks its users to sign in.
 const PAGE: &str = "<!doctype html><title>Sign in</title><h1>Sign in to this network</h1>\n";
 
-/// Calls an operation like [`execute`], and simulates the failures that the request or its key asks for. `None` if it gets
-/// none, so nothing is executed yet.
+/// Calls an operation like [`execute`], and simulates the failures that the request or its key asks for. `None` if there
+/// are none to simulate; the operation is not executed then.
 ///
 /// # Errors
 ///
@@ -48,10 +48,8 @@ pub async fn call(
     let Some(preferences) = requested.as_ref().or_else(of_key) else { return Ok(None) };
     // Boxed, because it is rarely needed.
     Box::pin(async {
-        match Simulation::of(call, preferences, simulator).await? {
-            Some(simulation) => Ok(Some(simulation.call(call, body, quota).await)),
-            None => Ok(None),
-        }
+        let Some(simulation) = Simulation::of(call, preferences, simulator).await? else { return Ok(None) };
+        Ok(Some(simulation.call(call, body, quota).await))
     })
     .await
 }
@@ -107,6 +105,8 @@ impl Simulation {
         self.applied.iter().find_map(choose)
     }
 
+    /// Calls the operation and simulates the failures.
+    ///
     /// A dropped request, an error or a removal replaces the operation. Then the delay passes. Then the response is
     /// dropped, or its body cut or slowed, so every combination of preferences has a meaning.
     async fn call(mut self, call: &mut Call<'_>, body: &mut impl RequestBody, quota: Option<Quota>) -> Called {

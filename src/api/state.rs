@@ -72,7 +72,7 @@ pub struct ApiSettings {
 pub struct PasswordCounters {
     /// Passwords that were hashed or checked.
     pub hashed: Counter,
-    /// Passwords that were not, because too many were waiting.
+    /// Requests refused because too many passwords were waiting, including those that only ask whether it is their turn.
     pub refused: Counter,
     /// Attempts to sign in or up that were refused, because there were too many.
     pub throttled: Counter,

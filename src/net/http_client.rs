@@ -164,15 +164,16 @@ async fn exchange(connection: &mut Connection, request: &[u8]) -> io::Result<(St
     read_status(stream).await.map_err(|error| written.err().unwrap_or(error))
 }
 
-/// Reads status lines until that of the final response. Interim responses precede it.
+/// Reads status lines until that of the final response. Interim responses precede it. Also returns whether the response is of
+/// HTTP/1.1.
 async fn read_status(stream: &mut (impl AsyncBufRead + Unpin)) -> io::Result<(StatusCode, bool)> {
     loop {
         let head = &mut stream.take(MAX_HEAD);
         let line = read_line(head).await?;
         let status = line.strip_prefix("HTTP/1.").and_then(|line| line.split(' ').nth(1)?.parse::<StatusCode>().ok());
-        match status.ok_or_else(|| invalid("status line"))? {
-            status if status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS => {}
-            status => return Ok((status, line.starts_with("HTTP/1.1 "))),
+        let status = status.ok_or_else(|| invalid("status line"))?;
+        if !status.is_informational() || status == StatusCode::SWITCHING_PROTOCOLS {
+            return Ok((status, line.starts_with("HTTP/1.1 ")));
         }
         while !read_line(head).await?.is_empty() {}
     }
@@ -264,13 +265,13 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap()).parse().unwrap();
         let server = async {
-            // Closes its connections late, and reads nothing more from them.
-            let mut late = Vec::new();
+            // Keeps its connections open, but reads nothing more from them, so a second request on one would time out.
+            let mut open = Vec::new();
             loop {
                 let (mut stream, _) = listener.accept().await.unwrap();
                 stream.read_exact(&mut [0; 1]).await.unwrap();
                 stream.write_all(b"HTTP/1.0 200 OK\r\ncontent-length: 0\r\n\r\n").await.unwrap();
-                late.push(stream);
+                open.push(stream);
             }
         };
         let client = Client::new(&url, None);

@@ -130,9 +130,9 @@ impl Traffic {
     }
 
     pub fn write(&self, out: &mut Exposition) {
-        let pages = self.pages.lock().clone();
-        let pages = pages.values().map(Arc::as_ref);
-        let mut routes: Vec<&Route> = self.operations.iter().flatten().chain(pages).collect();
+        let pages: Vec<_> = self.pages.lock().values().cloned().collect();
+        let operations = self.operations.iter().flatten();
+        let mut routes: Vec<&Route> = operations.chain(pages.iter().map(Arc::as_ref)).collect();
         routes.sort_by(|a, b| a.template.cmp(&b.template));
         routes.push(&self.unmatched);
         let methods =

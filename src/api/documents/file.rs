@@ -18,7 +18,8 @@ pub struct File {
     content_type: &'static str,
     plain: OnceLock<Bytes>,
     gzip: OnceLock<Bytes>,
-    /// Part of the entity tags: the beginning of the SHA-256 of the form that the file is made from.
+    /// Part of the entity tags: the beginning of the SHA-256 of the form that the file is made from; for a variant, of the
+    /// original's digest and the version.
     digest: String,
     is_compressible: bool,
 }
@@ -35,8 +36,8 @@ impl File {
         Self { content_type, digest: digest(&gzip), plain: OnceLock::new(), gzip: gzip.into(), is_compressible: true }
     }
 
-    /// Another text of the same file, which `version` tells from others. It is not compressed, because it is made for one
-    /// request.
+    /// Returns a file of the same type with another text. `version` distinguishes the text from those of other variants. It is
+    /// not compressed, because it is made for one request.
     pub fn variant(&self, version: &str, plain: String) -> Self {
         let (plain, gzip) = (Bytes::from(plain).into(), OnceLock::new());
         let digest = digest([&self.digest, version].concat().as_bytes());

@@ -101,8 +101,8 @@ pub fn check_declared_body(headers: &HeaderMap) -> Result<bool, ApiError> {
     }
 }
 
-/// Rejects content codings but `identity`, which means that there is none (RFC 9110, section 8.4.1), and media types other
-/// than `application/json`. Parameters are allowed, and a charset must be UTF-8 (section 8.3.1).
+/// Rejects content codings, and media types other than `application/json`. The coding `identity` means none (RFC 9110, section
+/// 8.4.1). Parameters of the type are allowed, and a charset must be UTF-8 (section 8.3.1).
 fn check_media_type(headers: &HeaderMap) -> Result<(), ApiError> {
     let is_identity = |coding: &HeaderValue| coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"identity");
     if !headers.get_all(CONTENT_ENCODING).iter().all(is_identity) {

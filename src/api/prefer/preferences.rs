@@ -58,7 +58,9 @@ impl Preferences {
                 continue;
             }
             let parsed = Preference::parse(name, value);
-            known.extend(parsed.is_some().then_some(name));
+            if parsed.is_some() {
+                known.push(name);
+            }
             let why = match parsed {
                 None => format!("has the unknown preference {}", abridge(name)),
                 Some(Err(Invalid(why))) => why,
@@ -89,8 +91,8 @@ impl Preferences {
             (!has(Preference::is_effect) && has(Preference::selects), NO_EFFECT),
             (has_seed_only, "has a seed without a rate"),
         ];
-        let why = useless.into_iter().find(|(is_useless, _)| *is_useless);
-        let ignored = ignored.or_else(|| Some(Invalid(why?.1.into())));
+        let why = useless.into_iter().find_map(|(is_useless, why)| is_useless.then_some(why));
+        let ignored = ignored.or_else(|| why.map(|why| Invalid(why.into())));
         Self { given, ignored }
     }
 
@@ -175,12 +177,11 @@ impl Preferences {
 
     /// The response instead of that of the operation. `None` if the operation is executed.
     pub fn failure(&self, operation: Operation) -> Option<Failure> {
-        let find = |is_status: bool| {
-            let of = self.given.iter().filter(|it| matches!(it, Preference::Code(_)) == is_status);
-            of.filter_map(|it| Failure::of(it, operation)).next()
+        let find = |is_one: fn(&Preference) -> bool| {
+            self.given.iter().filter(|it| is_one(it)).find_map(|it| Failure::of(it, operation))
         };
         // The code names one error exactly, so it comes before the status.
-        find(false).or_else(|| find(true))
+        find(|it| matches!(it, Preference::Error(_))).or_else(|| find(|it| matches!(it, Preference::Code(_))))
     }
 
     /// Returns whether a request to the operation can get the effect of one of the preferences. A response to HEAD has no body.

@@ -61,8 +61,9 @@ pub struct RecordedError {
 pub struct Exchange {
     pub request_head: RedactedText,
     pub response_head: RedactedText,
-    /// `None` if the key was inactive, like the other body.
+    /// `None` if the key was inactive.
     pub request_body: Option<RedactedText>,
+    /// `None` if the key was inactive.
     pub response_body: Option<RedactedText>,
 }
 

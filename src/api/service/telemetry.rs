@@ -144,7 +144,8 @@ impl Drop for RequestTelemetry<'_> {
     }
 }
 
-/// Returns the path without the query, which is private. If it has an encoded key, decoded, so that the log hides the key.
+/// Returns the path without the query, which is private. A path that contains a key is decoded, so that the log hides the key
+/// even if it was percent-encoded.
 fn logged_path(uri: &Uri) -> String {
     let decoded = percent_decode_str(uri.path()).decode_utf8_lossy();
     let shown = if matches!(without_keys(decoded.as_bytes()), Cow::Owned(_)) { &decoded } else { uri.path() };

@@ -86,11 +86,11 @@ impl Histogram {
     /// Returns the number of values up to each bound, and of all values.
     fn cumulative(&self) -> (Vec<(f64, u64)>, u64) {
         let mut count = 0;
-        let counts = self.buckets.iter().map(|bucket| {
+        let up_to = |bucket: &AtomicU64| {
             count += bucket.load(Ordering::Relaxed);
             count
-        });
-        let counts: Vec<_> = counts.collect();
+        };
+        let counts: Vec<_> = self.buckets.iter().map(up_to).collect();
         let bounds = self.bounds.iter().map(|bound| *bound as f64 / self.per_unit);
         (bounds.zip(counts).collect(), count)
     }

@@ -46,7 +46,7 @@ impl Family<'_> {
         self
     }
 
-    /// Writes a sample for each of the labels.
+    /// Writes one sample for each set of labels.
     pub fn samples<'l, const N: usize>(
         &mut self,
         samples: impl IntoIterator<Item = ([(&'static str, &'l str); N], impl Display)>,
