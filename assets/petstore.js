@@ -30,7 +30,7 @@ for (const form of document.querySelectorAll("form[data-turn]")) {
     for (let tries = 0; tries < 20; tries++) {
       const turn = await fetch(form.dataset.turn).catch(() => null);
       if (turn?.status !== 503) break;
-      const seconds = Number(turn.headers.get("Retry-After"));
+      const seconds = Number(turn.headers.get("Retry-After")) || 1;
       said.textContent = `The service is busy. Trying again in ${seconds} s.`;
       await new Promise((resolve) => setTimeout(resolve, seconds * 1000));
     }

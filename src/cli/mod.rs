@@ -94,7 +94,7 @@ enum Command {
     Healthcheck(ServiceSettings),
 }
 
-/// What a command returns. Its errors are for the operator.
+/// The result of a command. Its errors are for the operator.
 pub type Outcome<T = ()> = app::Result<T>;
 
 /// Runs a command line. Exit status: 0 for success, 1 for a failure, 2 for wrong usage, 130 and 143 after SIGINT and

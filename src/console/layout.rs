@@ -12,7 +12,7 @@ use super::form::simulation::{CHOICES, Choices};
 use super::session::current_user::CurrentUser;
 use crate::domain::{Deployment, Role};
 
-/// Allows only our own files and requests to ourselves, no inline scripts or styles, forms to this host only, and no framing.
+/// Allows only our own files, requests and forms to this origin only, no inline scripts or styles, and no framing.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 

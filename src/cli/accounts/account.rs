@@ -195,17 +195,17 @@ impl OneAccount {
     fn change(self, common: &Common, change: impl AsyncFnOnce(&Store, &AccountRecord) -> Outcome<bool>) -> Outcome {
         with_store(common, None, async |store| {
             let account = find_account(store, &self.email).await?;
-            let is_there = change(store, &account).await?;
-            is_there.then_some(()).ok_or_else(|| no_account(&self.email).into())
+            if change(store, &account).await? { Ok(()) } else { Err(no_account(&self.email).into()) }
         })
     }
 
     fn set_password(self, common: &Common, password_stdin: bool, temporary: bool) -> Outcome {
         let given = password_stdin.then(read_password).transpose()?;
         self.change(common, async |store, account| {
-            let password = given.clone().unwrap_or_else(NewPassword::generate);
+            let is_generated = given.is_none();
+            let password = given.unwrap_or_else(NewPassword::generate);
             let is_set = store.set_password(account.id, password.hash(), temporary, actor()).await?;
-            if is_set && given.is_none() {
+            if is_set && is_generated {
                 writeln!(stdout(), "{}", password.expose()).map_err(|error| {
                     format!("the password was changed, but cannot be shown: {error}; set another one")
                 })?;
@@ -244,20 +244,22 @@ impl OneAccount {
             let email = strip_bidi(account.email.as_str());
             let what = format!("{email}, its keys and its messages, and cancel its open orders");
             confirm(yes, &format!("Erase {what}?"), &format!("this would erase {what}"))?;
-            let erased = store.erase_account(account.id, discard_messages, actor()).await?;
-            if erased == Some(false) {
-                let why = "some of its messages are not sent, and nothing was changed: add --discard-messages to \
-                           delete them";
-                return Err(why.into());
+            match store.erase_account(account.id, discard_messages, actor()).await? {
+                None => Ok(false),
+                Some(false) => {
+                    let why = "some of its messages are not sent, and nothing was changed: add --discard-messages to \
+                               delete them";
+                    Err(why.into())
+                }
+                Some(true) => {
+                    let (id, pseudonym) = (account.id.0, account.id.pseudonym());
+                    let done = "its messages, keys, sessions and stored responses are deleted, and its open orders are \
+                                cancelled";
+                    let kept = format!("Its orders stay, of account {id}; the audit names it {pseudonym}");
+                    tell(Level::INFO, &format!("erased {email}: {done}. {kept}"));
+                    Ok(true)
+                }
             }
-            if erased.is_some() {
-                let (id, pseudonym) = (account.id.0, account.id.pseudonym());
-                let done = "its messages, keys, sessions and stored responses are deleted, and its open orders are \
-                            cancelled. Its orders stay";
-                let told = format!("erased {email}: {done}, of account {id}; the audit names it {pseudonym}");
-                tell(Level::INFO, &told);
-            }
-            Ok(erased.is_some())
         })
     }
 }

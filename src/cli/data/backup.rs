@@ -90,12 +90,12 @@ impl Restore {
         let restored = with_bar("restoring", |progress| {
             backup::restore(&self.file, data_dir, *deployment, self.force, &actor(), progress)
         });
-        let restored = restored.map_err(|error| match interrupt::is_received() {
+        let (deployment, bytes) = restored.map_err(|error| match interrupt::is_received() {
             true => format!("interrupted: nothing was restored to {}", data_dir.display()),
             false => error.to_string(),
         })?;
-        let ((deployment, bytes), dir) = (restored, data_dir.display());
-        tell(Level::INFO, &format!("restored {}, a {deployment} database, to {dir}", HumanBytes(bytes)));
+        let (size, dir) = (HumanBytes(bytes), data_dir.display());
+        tell(Level::INFO, &format!("restored {size}, a {deployment} database, to {dir}"));
         Ok(())
     }
 }
@@ -115,8 +115,10 @@ fn copy_folder(data_dir: &Path) -> Outcome<TempDir> {
 
 /// Rejects scheduled backups of PostgreSQL.
 pub fn check(service: &ServiceSettings, common: &Common) -> Outcome {
-    let refused = refuse_postgres(common).map_err(|why| format!("remove backup-every: {why}").into());
-    if service.backup_every.is_some() { refused } else { Ok(()) }
+    if service.backup_every.is_none() {
+        return Ok(());
+    }
+    refuse_postgres(common).map_err(|why| format!("remove backup-every: {why}").into())
 }
 
 /// Runs `copy` with a progress bar on a terminal, until a signal.

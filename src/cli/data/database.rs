@@ -8,8 +8,8 @@ use crate::store::postgres::{self, DatabaseUrl, Postgres};
 use crate::store::sqlite::{self, Sqlite};
 use crate::store::{Store, StoreError};
 
-/// Opens the store, runs `command` on this thread, and closes the store. `create` is the deployment of a database that it
-/// creates if there is none. Fails without a database if that is `None`.
+/// Opens the store, runs `command` on this thread, and closes the store. If there is no database, creates one with the
+/// deployment `create`, or fails if `create` is `None`.
 pub fn with_store<T>(
     common: &Common,
     create: Option<Deployment>,
@@ -25,7 +25,7 @@ pub fn with_store<T>(
 }
 
 /// Opens the PostgreSQL database if `--database-url` is set, with `defaults`, otherwise the embedded database. `--deployment`
-/// comes before that of `create`.
+/// overrides the deployment of `create`.
 pub async fn open(
     common: &Common,
     create: Option<Deployment>,

@@ -26,7 +26,7 @@ pub struct Target {
 
 impl Target {
     /// Exports with `write`, which returns the number of items, and reports the number of `what`. Shows a progress bar for
-    /// `count` items, or how many there were if they could not be counted.
+    /// `count` items, or only the number exported so far if `count` is `None`.
     pub async fn export(
         &self,
         data_dir: &Path,

@@ -78,16 +78,16 @@ fn import(common: &Common, file: &Path, keep_going: bool) -> Outcome {
     // Caught only after `open`, so that a signal can end the process while `open` waits for a pipe.
     interrupt::catch()?;
     let (_, invalid) = file.check()?;
-    let skipped = counted(invalid, "invalid line");
+    let lines = counted(invalid, "invalid line");
     if invalid > 0 && !keep_going {
-        return Err(format!("nothing was imported: {skipped}; use --keep-going to skip them").into());
+        return Err(format!("nothing was imported: {lines}; use --keep-going to skip them").into());
     }
     let (animals, progress) = file.animals(keep_going);
     let new = Some(Deployment::Production);
     let added = with_store(common, new, async |store| Ok(store.import_pets(Box::new(animals)).await?));
     progress.finish_and_clear();
     let added = counted(added?, "animal");
-    let skipped = if invalid > 0 { format!(", skipped {skipped}") } else { String::new() };
+    let skipped = if invalid > 0 { format!(", skipped {lines}") } else { String::new() };
     tell(Level::INFO, &format!("imported {added}{skipped}"));
     Ok(())
 }

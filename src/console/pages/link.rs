@@ -70,9 +70,9 @@ pub async fn submit(user: CurrentUser, Path(token): Path<String>, mut form: Form
     let Some(chosen) = chosen else { return Ok(choice(&user, &account, &form)) };
     let place = user.console.passwords.place()?;
     let current = user.api().store.find_password(&account.email).await?.map(|(_, digest)| digest);
-    // Staff know a temporary password.
+    // A temporary password must not stay, because staff know it.
     if place.check(Secret::new(form.get("new")), current).await {
-        form.refuse("new", "Choose another password than the current one.");
+        form.refuse("new", "Choose a password other than the current one.");
         return Ok(choice(&user, &account, &form));
     }
     let digest = place.hash(chosen).await;

@@ -48,7 +48,7 @@ pub async fn list(who: SignedIn, uri: Uri) -> Result<Response, PageError> {
 
 pub async fn send(who: SignedIn, mut form: Form) -> Result<Response, PageError> {
     let key = RequestKey::of(&form);
-    let parse = |text: String| MessageText::parse(one_line_feed(&text));
+    let parse = |text: String| MessageText::parse(with_line_feeds(&text));
     let Some(text) = form.parse("message", "Enter a message.", "The message", parse) else {
         return show(&who, form.status(), Place::FIRST, form, key, None).await;
     };
@@ -73,14 +73,15 @@ async fn show(
     let query = pagination::as_api(&messages, &links, None, MessageId::predecessor);
     let listed = ApiCall::list(who, Operation::ListMessages, query.filter(|_| sent.is_none())).await;
     let site = Site::new(who, "Messages", "messages");
-    let body = body(&one_line_feed(form.or_example("message", "Hello, store!")));
+    let body = body(&with_line_feeds(form.or_example("message", "Hello, store!")));
     let unsent = ApiCall::unsent(who, Operation::SendMessage, &key, &form, &["message"], &body);
     let list = List { site, form, key, sent, unsent, messages, links, listed };
     Ok(ApiCall::page(status, &list, list.sent.as_ref().or(list.listed.as_ref())))
 }
 
-/// Browsers send a line break as two characters (HTML standard, section 4.10.22.4), but the user typed one.
-fn one_line_feed(text: &str) -> String {
+/// Replaces each CR LF by LF. Browsers send a line break as two characters (HTML standard, section 4.10.22.4), but the user
+/// typed one.
+fn with_line_feeds(text: &str) -> String {
     text.replace("\r\n", "\n")
 }
 

@@ -39,7 +39,8 @@ struct List<'a> {
 }
 
 impl List<'_> {
-    /// The query of the list's address, for forms after which the list keeps its filters.
+    /// The query of the list's address with its question mark, so that the list keeps its filters after a form. Empty if there
+    /// is none.
     fn query(&self) -> String {
         let query = self.view.parameters.without(&[]);
         if query.is_empty() { query } else { format!("?{query}") }
@@ -160,8 +161,8 @@ const fn operation(step: Transition) -> Operation {
     }
 }
 
-/// Returns the list after a form: the one of `parameters`, or of all orders, beginning with the one that the form was about.
-/// `order` is the one that it changes.
+/// Returns the list after a form. `parameters` select its part; without any, it begins with the order of the form. `order` is
+/// the order that the form changes.
 async fn done(
     who: &SignedIn,
     form: Form,
@@ -171,7 +172,9 @@ async fn done(
     mut parameters: Form,
 ) -> Result<Response, PageError> {
     let (words, shown) = outcome(who, order, &api_call).await?;
-    if let (Some(id), true) = (shown, parameters.is_empty()) {
+    if let Some(id) = shown
+        && parameters.is_empty()
+    {
         parameters = Form::of(&[("from", &id.to_string())]);
     }
     let view = View::new(form, key.after(api_call.status));
@@ -220,7 +223,7 @@ struct View {
 }
 
 impl View {
-    /// The newest orders, before a form is submitted.
+    /// The newest orders, before a request is sent. Its status is 422 if the form has an error.
     fn new(form: Form, key: RequestKey) -> Self {
         let (parameters, outcomes) = (Form::default(), Vec::new());
         Self { status_code: form.status(), parameters, form, key, sent: None, outcomes }

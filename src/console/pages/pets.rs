@@ -72,7 +72,7 @@ pub async fn list(who: SignedIn, uri: Uri) -> Result<Response, PageError> {
 }
 
 pub async fn new(who: SignedIn) -> Response {
-    show(&who, StatusCode::OK, empty(), RequestKey::generate(), None)
+    show(&who, StatusCode::OK, empty_form(), RequestKey::generate(), None)
 }
 
 pub async fn create(who: SignedIn, mut form: Form) -> Result<Response, PageError> {
@@ -83,7 +83,7 @@ pub async fn create(who: SignedIn, mut form: Form) -> Result<Response, PageError
     let api_call = ApiCall::post(&who, Operation::CreatePet, None, &key, &body.to_string(), &form).await;
     let status = api_call.status;
     // A successful form is cleared for the next animal. A failed one keeps its values.
-    let form = if status.is_success() { empty() } else { form };
+    let form = if status.is_success() { empty_form() } else { form };
     Ok(show(&who, status, form, key.after(status), Some(api_call)))
 }
 
@@ -96,7 +96,8 @@ fn show(who: &SignedIn, status: StatusCode, form: Form, key: RequestKey, sent: O
     ApiCall::page(status, &new, new.sent.as_ref())
 }
 
-fn empty() -> Form {
+/// Returns the form for a new animal, with its status chosen.
+fn empty_form() -> Form {
     Form::of(&[("status", "available")])
 }
 

@@ -82,7 +82,7 @@ pub async fn begin_session(
     Ok(begun.then(|| user.redirect_signed_in(page, &token)))
 }
 
-/// Fails while a password would not be checked, with the time until then.
+/// Responds with 204 if the password queue has room, otherwise with 503 and `Retry-After`.
 pub async fn turn(State(console): State<Arc<Console>>) -> Result<StatusCode, PageError> {
     console.passwords.place()?;
     Ok(StatusCode::NO_CONTENT)

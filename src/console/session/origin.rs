@@ -12,8 +12,8 @@ pub fn is_ours(headers: &HeaderMap, addresses: &Addresses) -> bool {
     let site = headers.get("sec-fetch-site").map(|site| site == "same-origin");
     let origin =
         headers.get(ORIGIN).map(|origin| origin.to_str().is_ok_and(|origin| is_own(origin, headers, addresses)));
-    let mut given = [site, origin].into_iter().flatten();
-    given.next().is_some_and(|first| first && given.all(|other| other))
+    let given = [site, origin];
+    given.contains(&Some(true)) && !given.contains(&Some(false))
 }
 
 /// Returns the origins that our pages may have: where the listener is bound, where it is reached, and the name by which
