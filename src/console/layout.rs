@@ -7,9 +7,9 @@ use axum::http::header::{
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{Html, IntoResponse, Response};
 
-use super::error::PageError;
+use super::PageError;
 use super::form::simulation::{CHOICES, Choices};
-use super::session::current_user::CurrentUser;
+use super::session::CurrentUser;
 use crate::domain::{Deployment, Role};
 
 /// Allows only our own files, requests and forms to this origin only, no inline scripts or styles, and no framing.

@@ -8,13 +8,10 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
 
-use super::Console;
-use super::error::PageError;
 use super::form::submission;
-use super::layout::error_page;
 use super::pages::docs;
-use super::session::current_user::CurrentUser;
-use super::session::origin;
+use super::session::{CurrentUser, origin};
+use super::{Console, PageError, error_page};
 use crate::api::Cause;
 
 /// Rejects forms of other sites, finds the current user, and renders errors as pages.

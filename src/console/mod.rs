@@ -22,10 +22,8 @@ use axum::routing::get;
 use crate::api::{Api, ApiError, Listener};
 use crate::telemetry::Sampler;
 use error::PageError;
-use layout::error_page;
-use session::current_user::{CurrentUser, cookie_name};
-use session::password_hasher::PasswordHasher;
-use session::throttle::Throttle;
+use layout::{NO_SECTION, Site, error_page, page};
+use session::{CurrentUser, PasswordHasher, Throttle, cookie_name};
 pub use shown::sample_request::shell_quoted;
 
 /// The console's state: the API's, and what only the pages need.

@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use super::submission::Form;
 use crate::api::input::query_and_body::integer;
-use crate::console::error::PageError;
+use crate::console::PageError;
 use crate::domain::{Direction, Invalid, PageLimit};
 use crate::store;
 

@@ -4,7 +4,7 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
 
-use crate::console::error::PageError;
+use crate::console::PageError;
 
 /// As axum's, except that a parameter that is not UTF-8 is reported as not found, on a page.
 pub struct Path<T>(pub T);

@@ -11,7 +11,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 
 use crate::api::Cause;
 use crate::api::input::query_and_body::integer;
-use crate::console::error::PageError;
+use crate::console::PageError;
 use crate::domain::account::NewPassword;
 use crate::domain::{Invalid, Secret};
 

@@ -4,11 +4,10 @@ use askama::Template;
 use axum::response::Response;
 
 use super::sign_in::{begin_confirmation, check_password};
-use crate::console::error::PageError;
-use crate::console::form::submission::Form;
-use crate::console::layout::{NO_SECTION, Site, page};
-use crate::console::session::current_user::SignedIn;
-use crate::console::shown::times::day;
+use crate::console::form::Form;
+use crate::console::session::SignedIn;
+use crate::console::shown::times;
+use crate::console::{NO_SECTION, PageError, Site, page};
 use crate::domain::SessionToken;
 use crate::domain::session::NewSession;
 
@@ -70,7 +69,7 @@ const WRONG: &str = "The password is wrong.";
 
 fn account(who: &SignedIn, form: &Form) -> Response {
     let site = Site::new(who, "Account", "account");
-    page(form.status(), &Account { site, since: day(who.session.account_created_at), form })
+    page(form.status(), &Account { site, since: times::day(who.session.account_created_at), form })
 }
 
 fn deletion(who: &SignedIn, form: &Form) -> Response {

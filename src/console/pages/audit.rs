@@ -4,12 +4,10 @@ use askama::Template;
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 
-use crate::console::error::PageError;
-use crate::console::form::pagination::{self, Links, Place, newest_first, parse_integer};
-use crate::console::form::submission::Form;
-use crate::console::layout::{Site, page};
-use crate::console::session::current_user::SignedIn;
+use crate::console::form::{Form, Links, Place, newest_first, pagination, parse_integer};
+use crate::console::session::SignedIn;
 use crate::console::shown::times;
+use crate::console::{PageError, Site, page};
 use crate::domain::time::duration;
 use crate::domain::{AuditEntry, AuditFilter, Email, Invalid, PageLimit, PageQuery, Role, Timestamp};
 

@@ -16,10 +16,9 @@ use http_body_util::StreamBody;
 use hyper::body::Frame;
 
 use crate::api::{Addresses, BaseUrl, File};
-use crate::console::Console;
-use crate::console::layout::{self, Site};
-use crate::console::session::current_user::CurrentUser;
-use crate::console::shown::sample_request::SampleRequest;
+use crate::console::session::CurrentUser;
+use crate::console::shown::SampleRequest;
+use crate::console::{Console, Site, layout};
 
 /// Size of the pieces of a file that is sent, in bytes.
 const PIECE: usize = 16 * 1024;

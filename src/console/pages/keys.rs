@@ -9,14 +9,10 @@ use axum::response::Response;
 use crate::api::Operation;
 use crate::api::input::query_and_body::integer;
 use crate::api::prefer::preferences::Preferences;
-use crate::console::error::PageError;
-use crate::console::form::pagination::{self, Links, Place, newest_first};
-use crate::console::form::path::Path;
-use crate::console::form::submission::Form;
-use crate::console::layout::{Site, page};
-use crate::console::session::current_user::SignedIn;
-use crate::console::shown::sample_request::SampleRequest;
-use crate::console::shown::times::{self, ago, moment};
+use crate::console::form::{Form, Links, Path, Place, newest_first, pagination};
+use crate::console::session::SignedIn;
+use crate::console::shown::{SampleRequest, times};
+use crate::console::{PageError, Site, page};
 use crate::domain::api_key::{KeyName, KeyState, NewKey, Rotation};
 use crate::domain::time::duration;
 use crate::domain::{ApiKey, Invalid, KeyId, KeyRecord, PageLimit, PageQuery, grouped};
@@ -116,7 +112,7 @@ struct Row {
 impl Row {
     fn new(record: KeyRecord, who: &SignedIn) -> Self {
         let (clock, keys) = (&who.api().clock, &who.api().api_keys);
-        let last_used = record.last_use().max(keys.unstored_use(record.id)).map(|used| ago(used, clock.now()));
+        let last_used = record.last_use().max(keys.unstored_use(record.id)).map(|used| times::ago(used, clock.now()));
         Self { last_used, state: record.state(clock.steady()), requests: grouped(keys.requests(record.id)), record }
     }
 
@@ -201,7 +197,7 @@ pub async fn rotate(who: SignedIn, Path(id): Path<String>, fields: Form) -> Resu
     let end = match overlap.is_zero() {
         true => format!("The old key, {}, no longer works.", before.record.hint),
         false => {
-            let until = own_key(&who, &id).await?.record.expires_at.map(moment).unwrap_or_default();
+            let until = own_key(&who, &id).await?.record.expires_at.map(times::moment).unwrap_or_default();
             format!("The old key, {}, works until {until}.", before.record.hint)
         }
     };

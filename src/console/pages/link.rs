@@ -5,11 +5,9 @@ use axum::http::header::REFERRER_POLICY;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
 
-use crate::console::error::PageError;
-use crate::console::form::path::Path;
-use crate::console::form::submission::Form;
-use crate::console::layout::{NO_SECTION, Site, page};
-use crate::console::session::current_user::{CurrentUser, SignedIn};
+use crate::console::form::{Form, Path};
+use crate::console::session::{CurrentUser, SignedIn};
+use crate::console::{NO_SECTION, PageError, Site, page};
 use crate::domain::account::{LINK_LIFETIME, PasswordDigest};
 use crate::domain::{Account, AccountId, Actor, ApiKey, Email, KeyHash, Role, Secret};
 use crate::store;

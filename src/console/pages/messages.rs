@@ -5,14 +5,10 @@ use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 
 use crate::api::Operation;
-use crate::console::error::PageError;
-use crate::console::form::pagination::{self, Links, Place, newest_first};
-use crate::console::form::request_key::RequestKey;
-use crate::console::form::submission::Form;
-use crate::console::layout::Site;
-use crate::console::session::current_user::SignedIn;
-use crate::console::shown::api_call::{ApiCall, Unsent};
-use crate::console::shown::times;
+use crate::console::form::{Form, Links, Place, RequestKey, newest_first, pagination};
+use crate::console::session::SignedIn;
+use crate::console::shown::{ApiCall, Unsent, times};
+use crate::console::{PageError, Site};
 use crate::domain::{Invalid, Message, MessageId, MessageText, PageLimit, TrackedMessage};
 
 /// Number of messages on a page, and of characters of each: the longest have 10,000.

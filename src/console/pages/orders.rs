@@ -7,15 +7,10 @@ use futures_util::future::join_all;
 
 use crate::api::input::query_and_body::integer;
 use crate::api::{Operation, Permission};
-use crate::console::error::PageError;
-use crate::console::form::pagination::{self, Links, Place, newest_first, parse_integer};
-use crate::console::form::path::Path;
-use crate::console::form::request_key::RequestKey;
-use crate::console::form::submission::Form;
-use crate::console::layout::Site;
-use crate::console::session::current_user::{CurrentUser, SignedIn};
-use crate::console::shown::api_call::{ApiCall, Unsent};
-use crate::console::shown::times;
+use crate::console::form::{Form, Links, Path, Place, RequestKey, newest_first, pagination, parse_integer};
+use crate::console::session::{CurrentUser, SignedIn};
+use crate::console::shown::{ApiCall, Unsent, times};
+use crate::console::{PageError, Site};
 use crate::domain::{
     AccountId, Direction, Email, Order, OrderQuery, OrderStatus, PageLimit, PetQuery, PetStatus, Role, Transition,
 };

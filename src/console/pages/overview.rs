@@ -6,11 +6,9 @@ use axum::response::Response;
 
 use crate::api::documents::deprecation;
 use crate::api::{Addresses, Operation};
-use crate::console::error::PageError;
-use crate::console::layout::{Site, page};
-use crate::console::session::current_user::CurrentUser;
-use crate::console::shown::plot::Plot;
-use crate::console::shown::sample_request::SampleRequest;
+use crate::console::session::CurrentUser;
+use crate::console::shown::{Plot, SampleRequest};
+use crate::console::{PageError, Site, page};
 use crate::domain::{Deployment, PageQuery, PetStatus, Role, StatusCounts, grouped};
 
 #[derive(Template)]

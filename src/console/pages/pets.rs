@@ -5,13 +5,10 @@ use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 
 use crate::api::Operation;
-use crate::console::error::PageError;
-use crate::console::form::pagination::{self, Links, Place, newest_first, parse_integer};
-use crate::console::form::request_key::RequestKey;
-use crate::console::form::submission::Form;
-use crate::console::layout::Site;
-use crate::console::session::current_user::SignedIn;
-use crate::console::shown::api_call::{ApiCall, Unsent};
+use crate::console::form::{Form, Links, Place, RequestKey, newest_first, pagination, parse_integer};
+use crate::console::session::SignedIn;
+use crate::console::shown::{ApiCall, Unsent};
+use crate::console::{PageError, Site};
 use crate::domain::{PageLimit, Pet, PetName, PetQuery, PetStatus};
 
 #[derive(Template)]

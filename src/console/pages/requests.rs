@@ -10,14 +10,10 @@ use axum::response::Response;
 use crate::api::Operation;
 use crate::api::recorder::recent::REQUESTS;
 use crate::api::recorder::record::{Exchange, RecordedRequest, SHOWN};
-use crate::console::error::PageError;
-use crate::console::form::pagination::{filter, parse_integer};
-use crate::console::form::path::Path;
-use crate::console::form::submission::Form;
-use crate::console::layout::{Site, page};
-use crate::console::session::current_user::SignedIn;
-use crate::console::shown::curl;
-use crate::console::shown::times::second;
+use crate::console::form::{Form, Path, pagination, parse_integer};
+use crate::console::session::SignedIn;
+use crate::console::shown::{curl, times};
+use crate::console::{PageError, Site, page};
 use crate::domain::{Invalid, KeyId};
 
 #[derive(Template)]
@@ -67,7 +63,7 @@ impl<'a> Row<'a> {
     }
 
     fn time(&self) -> String {
-        second(self.request.at)
+        times::second(self.request.at)
     }
 }
 
@@ -94,9 +90,9 @@ impl Filter {
             operation.ok_or_else(|| Invalid("must be one of the API, such as listPets".into()))
         };
         Ok(Self {
-            is_failed: filter(parameters, "result", is_failed)?,
-            operation: filter(parameters, "operation", operation)?,
-            key: filter(parameters, "key", parse_integer)?,
+            is_failed: pagination::filter(parameters, "result", is_failed)?,
+            operation: pagination::filter(parameters, "operation", operation)?,
+            key: pagination::filter(parameters, "key", parse_integer)?,
         })
     }
 

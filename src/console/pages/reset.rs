@@ -4,9 +4,8 @@ use askama::Template;
 use axum::http::StatusCode;
 use axum::response::Response;
 
-use crate::console::error::PageError;
-use crate::console::layout::{NO_SECTION, Site, page};
-use crate::console::session::current_user::SignedIn;
+use crate::console::session::SignedIn;
+use crate::console::{NO_SECTION, PageError, Site, page};
 use crate::domain::{Deployment, Role, grouped, sample_animals};
 use crate::store::StoreError;
 

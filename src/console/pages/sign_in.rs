@@ -9,13 +9,9 @@ use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 
 use super::link;
-use crate::console::Console;
-use crate::console::error::PageError;
-use crate::console::form::submission::Form;
-use crate::console::layout::{NO_SECTION, Site, page};
-use crate::console::session::current_user::{CurrentUser, SignedIn, page_to_return_to};
-use crate::console::session::password_hasher::QueuePlace;
-use crate::console::session::throttle::Throttle;
+use crate::console::form::Form;
+use crate::console::session::{CurrentUser, QueuePlace, SignedIn, Throttle, page_to_return_to};
+use crate::console::{Console, NO_SECTION, PageError, Site, page};
 use crate::domain::account::PasswordDigest;
 use crate::domain::session::NewSession;
 use crate::domain::{AccountId, Email, Secret, SessionToken, Timestamp};

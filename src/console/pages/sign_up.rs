@@ -4,10 +4,9 @@ use askama::Template;
 use axum::response::Response;
 
 use super::sign_in::{begin_attempt, begin_session};
-use crate::console::error::PageError;
-use crate::console::form::submission::Form;
-use crate::console::layout::{NO_SECTION, Site, page};
-use crate::console::session::current_user::CurrentUser;
+use crate::console::form::Form;
+use crate::console::session::CurrentUser;
+use crate::console::{NO_SECTION, PageError, Site, page};
 use crate::domain::{Email, NewAccount};
 
 #[derive(Template)]

@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 
 use crate::api::client::{Peer, client_address};
 use crate::api::{Addresses, Api, BaseUrl, Listener};
-use crate::console::form::submission::Form;
+use crate::console::form::Form;
 use crate::console::{Console, SECTIONS};
 use crate::domain::session::SessionHash;
 use crate::domain::{Actor, Email, Session, SessionToken};

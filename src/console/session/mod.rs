@@ -1,6 +1,10 @@
 //! Finds the user of a page, and checks that a form was sent from our own page.
 
-pub(super) mod current_user;
+mod current_user;
 pub(super) mod origin;
-pub(super) mod password_hasher;
-pub(super) mod throttle;
+mod password_hasher;
+mod throttle;
+
+pub(super) use current_user::{CurrentUser, SignedIn, cookie_name, page_to_return_to};
+pub(super) use password_hasher::{PasswordHasher, QueuePlace};
+pub(super) use throttle::Throttle;

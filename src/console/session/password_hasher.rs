@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::api::{Cause, PasswordCounters};
-use crate::console::error::PageError;
+use crate::console::PageError;
 use crate::domain::Secret;
 use crate::domain::account::{NewPassword, PasswordDigest, normalized};
 

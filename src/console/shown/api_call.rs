@@ -12,11 +12,9 @@ use crate::api::caller::Caller;
 use crate::api::input::idempotency::IDEMPOTENT_REPLAYED;
 use crate::api::prefer::delivery::{Called, Delivery};
 use crate::api::{Cause, Operation, dispatch};
-use crate::console::form::request_key::RequestKey;
-use crate::console::form::simulation;
-use crate::console::form::submission::Form;
-use crate::console::layout::page;
-use crate::console::session::current_user::SignedIn;
+use crate::console::form::{Form, RequestKey, simulation};
+use crate::console::page;
+use crate::console::session::SignedIn;
 
 /// An API call as text.
 pub struct ApiCall {
