@@ -18,7 +18,8 @@ pub const CHOICES: Choices = &[
     ("date=2030-12-05", "Day of the removal, 5 December 2030"),
 ];
 
-/// Returns the value of `Prefer` that the user chose. Empty if it is none of the choices.
-pub fn chosen(fields: &Form) -> &'static str {
-    CHOICES.iter().map(|(value, _)| *value).find(|value| *value == fields.get("prefer")).unwrap_or_default()
+/// Returns the value of `Prefer` that the user chose. `None` if it is none of the choices, or the one without a failure.
+pub fn chosen(fields: &Form) -> Option<&'static str> {
+    let chosen = Some(fields.get("prefer")).filter(|chosen| !chosen.is_empty())?;
+    CHOICES.iter().map(|(value, _)| *value).find(|value| *value == chosen)
 }

@@ -49,7 +49,7 @@ pub async fn send(who: SignedIn, mut form: Form) -> Result<Response, PageError> 
         return show(&who, form.status(), Place::FIRST, form, key, None).await;
     };
     let body = body(text.as_str()).to_string();
-    let api_call = ApiCall::post(&who, Operation::SendMessage, None, &key, &body, &form).await;
+    let api_call = ApiCall::post(&who, Operation::SendMessage, None, &key, body, &form).await;
     let form = if api_call.status.is_success() { Form::default() } else { form };
     show(&who, api_call.status, Place::FIRST, form, key.after(api_call.status), Some(api_call)).await
 }

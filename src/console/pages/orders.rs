@@ -103,7 +103,7 @@ pub async fn place_from_list(who: SignedIn, Path(id): Path<String>, fields: Form
 }
 
 async fn place_order(who: &SignedIn, pet: i64, key: RequestKey, form: Form) -> Result<Response, PageError> {
-    let api_call = ApiCall::post(who, Operation::PlaceOrder, None, &key, &body(&pet.into()).to_string(), &form).await;
+    let api_call = ApiCall::post(who, Operation::PlaceOrder, None, &key, body(&pet.into()).to_string(), &form).await;
     let form = if api_call.status.is_success() { Form::default() } else { form };
     done(who, form, key, None, api_call, Form::default()).await
 }
@@ -118,7 +118,7 @@ pub async fn step(
         return Err(PageError::not_found("There is no page at this address."));
     };
     let key = RequestKey::of(&fields);
-    let api_call = ApiCall::post(&who, operation(step), Some(id), &key.of_entry(id), "", &fields).await;
+    let api_call = ApiCall::post(&who, operation(step), Some(id), &key.of_entry(id), String::new(), &fields).await;
     done(&who, Form::default(), key, Some(id), api_call, Form::of_query(&uri)).await
 }
 
@@ -126,13 +126,12 @@ pub async fn step(
 pub async fn step_selected(who: SignedIn, uri: Uri, fields: Form) -> Result<Response, PageError> {
     let incomplete = |_| PageError::bad_request("The form is incomplete. Open its page again.");
     let (step, key) = (Transition::parse(fields.get("step")).map_err(incomplete)?, RequestKey::of(&fields));
-    let calls = fields
-        .all("order")
-        .filter_map(integer)
-        .map(async |id| (id, ApiCall::post(&who, operation(step), Some(id), &key.of_entry(id), "", &fields).await));
+    let calls = fields.all("order").filter_map(integer).map(async |id| {
+        (id, ApiCall::post(&who, operation(step), Some(id), &key.of_entry(id), String::new(), &fields).await)
+    });
     let (mut sent, mut outcomes) = (None::<ApiCall>, Vec::new());
     for (id, api_call) in join_all(calls).await {
-        let (words, _) = outcome(&who, Some(id), &api_call).await?;
+        let words = outcome(&who, Some(id), &api_call).await?;
         let words = if words.starts_with("Order ") { words } else { format!("Order {id}: {words}") };
         outcomes.push((api_call.status.is_success(), words));
         // The page has the status of a failure, if there is one.
@@ -166,8 +165,8 @@ async fn done(
     api_call: ApiCall,
     mut parameters: Form,
 ) -> Result<Response, PageError> {
-    let (words, shown) = outcome(who, order, &api_call).await?;
-    if let Some(id) = shown
+    let words = outcome(who, order, &api_call).await?;
+    if let Some(id) = api_call.body["id"].as_i64().or(order.filter(|_| api_call.is_unknown))
         && parameters.is_empty()
     {
         parameters = Form::of(&[("from", &id.to_string())]);
@@ -177,9 +176,9 @@ async fn done(
     View { status_code, parameters, sent: Some(api_call), outcomes, ..view }.show(who).await
 }
 
-/// Returns the outcome of a form for the user, and the order that the form was about, if it is known.
-async fn outcome(who: &SignedIn, order: Option<i64>, api_call: &ApiCall) -> Result<(String, Option<i64>), PageError> {
-    let answer: serde_json::Value = serde_json::from_str(&api_call.body).unwrap_or_default();
+/// Returns the outcome of a form for the user. `order` is the order that the form changes.
+async fn outcome(who: &SignedIn, order: Option<i64>, api_call: &ApiCall) -> Result<String, PageError> {
+    let answer = &api_call.body;
     let status = answer["status"].as_str().and_then(|status| OrderStatus::parse(status).ok());
     let done = match (answer["id"].as_i64(), answer["petId"].as_i64(), status) {
         (Some(id), Some(pet_id), Some(status)) => {
@@ -191,15 +190,14 @@ async fn outcome(who: &SignedIn, order: Option<i64>, api_call: &ApiCall) -> Resu
         }
         _ => String::new(),
     };
-    let words = match order {
+    Ok(match order {
         // The list has no button to repeat a step that was executed.
-        Some(id) if api_call.is_unknown() => format!(
+        Some(id) if api_call.is_unknown => format!(
             "{}The result is unknown. The list shows the status of order {id}. If it has not changed, repeat the step: it counts only once.",
             api_call.origin()
         ),
         _ => api_call.outcome(&done, "Nothing was changed."),
-    };
-    Ok((words, answer["id"].as_i64().or(order.filter(|_| api_call.is_unknown()))))
+    })
 }
 
 /// A part of the list, and the form that places an order.

@@ -44,8 +44,7 @@ struct New<'a> {
 impl New<'_> {
     /// Returns the outcome of the form that sent this request.
     fn outcome(&self, sent: &ApiCall) -> String {
-        let pet: serde_json::Value = serde_json::from_str(&sent.body).unwrap_or_default();
-        sent.outcome(&format!("Animal {} was added.", pet["id"]), "The animal was not added.")
+        sent.outcome(&format!("Animal {} was added.", sent.body["id"]), "The animal was not added.")
     }
 }
 
@@ -77,7 +76,7 @@ pub async fn create(who: SignedIn, mut form: Form) -> Result<Response, PageError
     let Some(body) = parse(&mut form) else {
         return Ok(show(&who, form.status(), form, key, None));
     };
-    let api_call = ApiCall::post(&who, Operation::CreatePet, None, &key, &body.to_string(), &form).await;
+    let api_call = ApiCall::post(&who, Operation::CreatePet, None, &key, body.to_string(), &form).await;
     let status = api_call.status;
     // A successful form is cleared for the next animal. A failed one keeps its values.
     let form = if status.is_success() { empty_form() } else { form };

@@ -3,14 +3,15 @@
 
 use askama::Template;
 use axum::http::header::RETRY_AFTER;
+use axum::http::response::Parts;
 use axum::http::{HeaderValue, Request, StatusCode};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
+use serde_json::Value;
 
 use super::sample_request::SampleRequest;
 use crate::api::caller::Caller;
 use crate::api::input::idempotency::IDEMPOTENT_REPLAYED;
-use crate::api::prefer::delivery::{Called, Delivery};
 use crate::api::{Cause, Operation, dispatch};
 use crate::console::form::{Form, RequestKey, simulation};
 use crate::console::page;
@@ -22,10 +23,13 @@ pub struct ApiCall {
     /// The response as HTTP writes it: status, headers, body.
     pub answer: String,
     pub status: StatusCode,
-    pub body: String,
+    /// The body of the response. Null if it is not JSON.
+    pub body: Value,
     /// True if this replays the response to an earlier request with the same `Idempotency-Key`.
     is_replayed: bool,
-    simulated: Option<Box<Delivery>>,
+    is_simulated: bool,
+    /// True if the caller cannot know whether the request was executed.
+    pub is_unknown: bool,
     /// The cause of an error, for the log.
     cause: Option<Cause>,
     retry_after: Option<HeaderValue>,
@@ -44,8 +48,8 @@ impl ApiCall {
     /// Calls an operation that lists, with a query given without its question mark, if there is one.
     pub async fn list(who: &SignedIn, operation: Operation, query: Option<String>) -> Option<Self> {
         let target = format!("{}?{}", operation.path(), query?);
-        let shown = SampleRequest::get(address(who, operation, &target));
-        Some(Self::new(shown, call(who, operation, Request::get(target), "").await).await)
+        let request = SampleRequest::get(address(who, operation, &target));
+        Some(Self::send(who, operation, target, request).await)
     }
 
     /// Returns the request that a form will send to an operation. `fields` are those that must be filled in.
@@ -55,14 +59,11 @@ impl ApiCall {
         key: &RequestKey,
         form: &Form,
         fields: &[&str],
-        body: &serde_json::Value,
+        body: &Value,
     ) -> Unsent {
-        let url = address(who, operation, &operation.path_of(None));
-        let headers =
-            vec![("Idempotency-Key", key.as_str().to_owned()), ("Content-Type", "application/json".to_owned())];
-        let request = SampleRequest { method: "POST", url, headers, body: body.to_string(), is_live: true };
+        let request = post_request(who, operation, &operation.path_of(None), key, body.to_string());
         Unsent {
-            request,
+            request: SampleRequest { is_live: true, ..request },
             is_example: fields.iter().any(|field| form.get(field).is_empty()),
             is_refused: form.has_errors(),
         }
@@ -78,43 +79,46 @@ impl ApiCall {
         operation: Operation,
         id: Option<i64>,
         key: &RequestKey,
-        body: &str,
+        body: String,
         fields: &Form,
     ) -> Self {
         let target = operation.path_of(id);
-        let mut headers = vec![("Idempotency-Key", key.as_str().to_owned())];
-        if !body.is_empty() {
-            headers.push(("Content-Type", "application/json".to_owned()));
-        }
-        match simulation::chosen(fields) {
-            "" => {}
-            preference => headers.push(("Prefer", preference.to_owned())),
-        }
-        let url = address(who, operation, &target);
-        let shown = SampleRequest { method: "POST", url, headers, body: body.to_owned(), is_live: false };
-
-        let headers = shown.headers.iter();
-        let request = headers.fold(Request::post(target), |request, (name, value)| request.header(*name, value));
-        let called = call(who, operation, request, body).await;
-        Self::new(shown, called).await
+        let mut request = post_request(who, operation, &target, key, body);
+        request.headers.extend(simulation::chosen(fields).map(|preference| ("Prefer", preference.to_owned())));
+        Self::send(who, operation, target, request).await
     }
 
-    async fn new(request: SampleRequest, Called { response, delivery: simulated }: Called) -> Self {
-        let (mut head, body) = response.into_parts();
-        let mut text = format!("HTTP/1.1 {}\n", head.status);
-        for (name, value) in &head.headers {
-            text.push_str(&format!("{name}: {}\n", String::from_utf8_lossy(value.as_bytes())));
+    /// Calls an operation as the user who is signed in. `target` has the path and query of the request.
+    async fn send(who: &SignedIn, operation: Operation, target: String, request: SampleRequest) -> Self {
+        let sent = Request::builder().method(request.method).uri(target);
+        let sent = request.headers.iter().fold(sent, |sent, (name, value)| sent.header(*name, value));
+        let sent = sent.body(Full::new(Bytes::from(request.body.clone()))).expect("our requests are well-formed");
+        let (head, mut body) = sent.into_parts();
+        let mut caller = Caller::signed_in(who.session.account, who.session.role, &who.client);
+        let called = dispatch::call(operation, who.api(), &head, &mut body, &mut caller).await;
+        if let Some(delivery) = &called.delivery {
+            delivery.wait().await;
         }
+
+        let (mut head, body) = called.response.into_parts();
         let Ok(body) = body.collect().await;
-        let body = String::from_utf8_lossy(&body.to_bytes()).into_owned();
-        text.push('\n');
-        text.push_str(&body);
-        if simulated.as_ref().is_some_and(|simulated| simulated.dropped.is_some()) {
-            text = "The connection was closed without a response.".to_owned();
+        let body = body.to_bytes();
+        let is_lost = called.delivery.as_ref().is_some_and(|delivery| delivery.dropped.is_some());
+        let answer = match is_lost {
+            true => "The connection was closed without a response.".to_owned(),
+            false => text(&head, &body),
+        };
+        Self {
+            request,
+            answer,
+            status: head.status,
+            body: serde_json::from_slice(&body).unwrap_or_default(),
+            is_replayed: head.headers.contains_key(IDEMPOTENT_REPLAYED),
+            is_simulated: called.delivery.is_some(),
+            is_unknown: is_lost || head.status.is_server_error(),
+            cause: head.extensions.remove(),
+            retry_after: head.headers.remove(RETRY_AFTER),
         }
-        let is_replayed = head.headers.contains_key(IDEMPOTENT_REPLAYED);
-        let (cause, retry_after) = (head.extensions.remove(), head.headers.remove(RETRY_AFTER));
-        Self { request, answer: text, status: head.status, body, is_replayed, simulated, cause, retry_after }
     }
 
     /// Returns the outcome of a form for the user: `done`, or `not_done` and the reason.
@@ -126,12 +130,11 @@ impl ApiCall {
                 "Nothing was changed, because this form was already sent with different content. You can now send it again."
                     .to_owned()
             }
-            _ if self.is_unknown() => {
+            _ if self.is_unknown => {
                 format!("{}The result is unknown. Send the form again: it counts only once.", self.origin())
             }
             _ => {
-                let error: serde_json::Value = serde_json::from_str(&self.body).unwrap_or_default();
-                let message = error["message"].as_str().unwrap_or_default().replace('`', "");
+                let message = self.body["message"].as_str().unwrap_or_default().replace('`', "");
                 format!("{}{not_done} {message}", self.origin())
             }
         }
@@ -139,18 +142,13 @@ impl ApiCall {
 
     /// Returns the first sentence about a failure if it is simulated, otherwise nothing.
     pub const fn origin(&self) -> &'static str {
-        if self.simulated.is_none() { "" } else { "This failure is simulated. " }
-    }
-
-    /// True if the caller cannot know whether the request was executed.
-    pub fn is_unknown(&self) -> bool {
-        self.status.is_server_error() || self.simulated.as_ref().is_some_and(|simulated| simulated.dropped.is_some())
+        if self.is_simulated { "This failure is simulated. " } else { "" }
     }
 
     /// Returns a page that shows the call, if there was one, with the `Retry-After` of its response and the cause of
     /// its error. A page that shows a simulated failure is a success, which alerts must not count as a failure.
     pub fn page(status: StatusCode, template: &impl Template, shown: Option<&Self>) -> axum::response::Response {
-        if shown.is_some_and(|shown| shown.simulated.is_some()) {
+        if shown.is_some_and(|shown| shown.is_simulated) {
             return page(StatusCode::OK, template);
         }
         let mut page = page(status, template);
@@ -164,16 +162,22 @@ impl ApiCall {
     }
 }
 
-/// Calls an operation as the user who is signed in.
-async fn call(who: &SignedIn, operation: Operation, request: axum::http::request::Builder, body: &str) -> Called {
-    let request = request.body(Full::new(Bytes::from(body.to_owned()))).expect("our requests are well-formed");
-    let (head, mut body) = request.into_parts();
-    let mut caller = Caller::signed_in(who.session.account, who.session.role, &who.client);
-    let called = dispatch::call(operation, who.api(), &head, &mut body, &mut caller).await;
-    if let Some(delivery) = &called.delivery {
-        delivery.wait().await;
+/// Returns the request by which a form calls an operation that writes.
+fn post_request(who: &SignedIn, operation: Operation, target: &str, key: &RequestKey, body: String) -> SampleRequest {
+    let mut headers = vec![("Idempotency-Key", key.as_str().to_owned())];
+    if !body.is_empty() {
+        headers.push(("Content-Type", "application/json".to_owned()));
     }
-    called
+    SampleRequest { method: "POST", url: address(who, operation, target), headers, body, is_live: false }
+}
+
+/// Returns a response as HTTP writes it.
+fn text(head: &Parts, body: &[u8]) -> String {
+    let mut text = format!("HTTP/1.1 {}\n", head.status);
+    for (name, value) in &head.headers {
+        text.push_str(&format!("{name}: {}\n", String::from_utf8_lossy(value.as_bytes())));
+    }
+    text + "\n" + &String::from_utf8_lossy(body)
 }
 
 /// Returns the URL of a path by which the user reaches an operation.
