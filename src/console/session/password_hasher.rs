@@ -2,7 +2,6 @@
 //! run at once.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -40,9 +39,9 @@ type Work = Box<dyn FnOnce() + Send>;
 pub struct PasswordHasher {
     /// Those that no hash waits or runs in.
     places: Arc<Semaphore>,
-    /// Microseconds that a hash takes, averaged over the last ones.
-    took: Arc<AtomicU64>,
-    threads: usize,
+    /// The duration of a hash, averaged over the last ones.
+    took: Arc<Mutex<Duration>>,
+    threads: u32,
     queue: Sender<Work>,
     counters: Arc<PasswordCounters>,
 }
@@ -70,7 +69,7 @@ impl PasswordHasher {
         let (queue, work) = mpsc::channel();
         let work = Arc::new(Mutex::new(work));
         let threads = threads(thread::available_parallelism().map_or(2, usize::from));
-        let took = Arc::new(AtomicU64::new(microseconds(FIRST_GUESS)));
+        let took = Arc::new(Mutex::new(FIRST_GUESS));
         for _ in 0..threads {
             let (work, took) = (Arc::clone(&work), Arc::clone(&took));
             let started = thread::Builder::new().name("password".into()).spawn(move || hash_all(&work, &took));
@@ -82,7 +81,7 @@ impl PasswordHasher {
     /// Takes a place in the queue. Callers take it before anything else, so that rejected attempts cost nothing.
     pub fn place(&self) -> Result<QueuePlace<'_>, PageError> {
         let waiting = self.waiting();
-        let wait = Duration::from_micros(self.took.load(Ordering::Relaxed) * waiting as u64 / self.threads as u64);
+        let wait = *self.took.lock() * waiting as u32 / self.threads;
         let has_room = waiting < ALWAYS || wait <= LONGEST_WAIT;
         match Arc::clone(&self.places).try_acquire_owned() {
             Ok(permit) if has_room => Ok(QueuePlace { hasher: self, permit: Arc::new(permit) }),
@@ -137,24 +136,20 @@ impl QueuePlace<'_> {
     }
 }
 
-fn threads(cores: usize) -> usize {
-    (cores / 2).clamp(1, MAX_THREADS)
-}
-
-fn microseconds(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+fn threads(cores: usize) -> u32 {
+    (cores / 2).clamp(1, MAX_THREADS) as u32
 }
 
 /// Hashes until the queue is closed.
-fn hash_all(work: &Mutex<Receiver<Work>>, took: &AtomicU64) {
+fn hash_all(work: &Mutex<Receiver<Work>>, took: &Mutex<Duration>) {
     // If it fails, hashing only takes more of the API's time.
     let _ = rustix::process::nice(NICE);
     loop {
         let Ok(work) = work.lock().recv() else { return };
         let began = Instant::now();
         work();
-        let average = (took.load(Ordering::Relaxed) * 7 + microseconds(began.elapsed())) / 8;
-        took.store(average, Ordering::Relaxed);
+        let mut average = took.lock();
+        *average = (*average * 7 + began.elapsed()) / 8;
     }
 }
 
@@ -172,8 +167,8 @@ mod tests {
         let hasher = Arc::new(PasswordHasher::new(Arc::default()));
         let (release, hold) = mpsc::channel::<()>();
         let hold = Arc::new(Mutex::new(hold));
-        hasher.took.store(microseconds(LONGEST_WAIT / 4), Ordering::Relaxed);
-        let waiting: Vec<_> = (0..ALWAYS.max(4 * hasher.threads + 1))
+        *hasher.took.lock() = LONGEST_WAIT / 4;
+        let waiting: Vec<_> = (0..ALWAYS.max(4 * hasher.threads as usize + 1))
             .map(|_| {
                 let (hasher, hold) = (Arc::clone(&hasher), Arc::clone(&hold));
                 tokio::spawn(async move {

@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use quick_cache::sync::Cache;
 use sha2::{Digest, Sha256};
 
@@ -22,7 +22,7 @@ const NEW_KEYS: TokenBucket = TokenBucket { capacity: 60, refill: 10_000 };
 
 /// For each address, account and session, the time at which its bucket will be full.
 #[derive(Debug)]
-pub struct Throttle(Cache<[u8; 16], Arc<AtomicU64>>);
+pub struct Throttle(Cache<[u8; 32], Arc<Mutex<u64>>>);
 
 impl Throttle {
     pub fn new() -> Self {
@@ -48,15 +48,12 @@ impl Throttle {
     }
 
     fn take(&self, subject: &str, bucket: TokenBucket, now: Timestamp) -> Result<(), Duration> {
-        let digest = Sha256::digest(subject);
-        let key = std::array::from_fn(|position| digest[position]);
-        let full_at = self.0.get_or_insert_with(&key, || Ok::<_, std::convert::Infallible>(Arc::default()));
-        let Ok(full_at) = full_at;
+        let key: [u8; 32] = Sha256::digest(subject).into();
+        let Ok(full_at) = self.0.get_or_insert_with(&key, || Ok::<_, std::convert::Infallible>(Arc::default()));
         let now = u64::try_from(now.as_milliseconds()).unwrap_or(0);
-        let take = |full_at| bucket.take(full_at, now);
-        let updated = full_at.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |full_at| Some(take(full_at).full_at));
-        let (Ok(before) | Err(before)) = updated;
-        let taken = take(before);
+        let mut full_at = full_at.lock();
+        let taken = bucket.take(*full_at, now);
+        *full_at = taken.full_at;
         taken.is_allowed.then_some(()).ok_or(Duration::from_millis(taken.next))
     }
 }
