@@ -71,16 +71,14 @@ struct Opened {
     /// The id of the newest key. 0 if there was none.
     newest: i64,
     /// The key that was created since then, if any.
-    since: Option<Row>,
+    since: Option<KeyRecord>,
 }
 
 impl Opened {
     /// Reads the form, and the keys created since it was opened.
     async fn of(who: &SignedIn, fields: &Form) -> Result<Self, PageError> {
-        match integer(fields.get("newest")) {
-            Some(seen) => Self::since(who, Some(seen)).await,
-            None => Err(PageError::bad_request("The form is incomplete. Open its page again.")),
-        }
+        let incomplete = || PageError::bad_request("The form is incomplete. Open its page again.");
+        Self::since(who, Some(integer(fields.get("newest")).ok_or_else(incomplete)?)).await
     }
 
     /// `seen` is the newest key when the form was opened. `None` if it is opened now.
@@ -88,7 +86,6 @@ impl Opened {
         let now = who.api().clock.steady();
         let newest = who.api().store.list_keys_of(who.session.account, &PageQuery::newest(), now).await?.0.pop();
         let id = newest.as_ref().map_or(0, |key| key.id.0);
-        let newest = newest.map(|key| Row::new(key, who));
         Ok(Self { newest: id.max(seen.unwrap_or(0)), since: newest.filter(|_| seen.is_some_and(|seen| id > seen)) })
     }
 }
@@ -168,8 +165,8 @@ fn parse(form: &mut Form, key: &ApiKey, who: &SignedIn) -> Option<NewKey> {
     let read_only = form.parse("access", "Choose an access.", "The access", access);
     let prefer = form.parse_optional("prefer", "The text", |text| Preferences::for_key(&text, deployment, now));
     let new = NewKey::of(key, who.session.account, name?, now, lifetime?);
-    let read_only = read_only?;
-    (!form.has_errors()).then_some(NewKey { read_only, prefer, ..new })
+    let new = NewKey { read_only: read_only?, prefer, ..new };
+    (!form.has_errors()).then_some(new)
 }
 
 pub async fn confirm_rotation(who: SignedIn, Path(id): Path<String>) -> Result<Response, PageError> {
@@ -194,13 +191,9 @@ pub async fn rotate(who: SignedIn, Path(id): Path<String>, fields: Form) -> Resu
         return Err(PageError::not_found(message));
     }
     who.api().api_keys.note_change();
-    let end = match overlap.is_zero() {
-        true => format!("The old key, {}, no longer works.", before.record.hint),
-        false => {
-            let until = own_key(&who, &id).await?.record.expires_at.map(times::moment).unwrap_or_default();
-            format!("The old key, {}, works until {until}.", before.record.hint)
-        }
-    };
+    let until = own_key(&who, &id).await?.record.expires_at.map(times::moment).unwrap_or_default();
+    let end = if overlap.is_zero() { "no longer works".to_owned() } else { format!("works until {until}") };
+    let end = format!("The old key, {}, {end}.", before.record.hint);
     Ok(made(&who, &key, before.record.prefer, Some(end)))
 }
 
@@ -211,10 +204,8 @@ pub async fn confirm_revocation(who: SignedIn, Path(id): Path<String>) -> Result
 
 pub async fn revoke(who: SignedIn, Path(id): Path<String>) -> Result<Response, PageError> {
     let key = own_key(&who, &id).await?;
-    if key.state != KeyState::Revoked {
-        who.api().store.revoke_key(key.record.id, who.actor()).await?;
-        who.api().api_keys.note_change();
-    }
+    who.api().store.revoke_key(key.record.id, who.actor()).await?;
+    who.api().api_keys.note_change();
     Ok(who.redirect("keys?notice=key-revoked"))
 }
 
@@ -226,11 +217,9 @@ fn count_new(who: &SignedIn) -> Result<(), PageError> {
 
 /// Returns the key in the path. Other accounts' keys are reported as not found.
 async fn own_key(who: &SignedIn, id: &str) -> Result<Row, PageError> {
-    let key = match integer(id) {
-        Some(id) => who.api().store.find_key_of(who.session.account, KeyId(id)).await?,
-        None => None,
-    };
-    let key = key.ok_or_else(|| PageError::not_found("You have no API key with this id."))?;
+    let unknown = || PageError::not_found("You have no API key with this id.");
+    let id = KeyId(integer(id).ok_or_else(unknown)?);
+    let key = who.api().store.find_key_of(who.session.account, id).await?.ok_or_else(unknown)?;
     Ok(Row::new(key, who))
 }
 
