@@ -12,7 +12,7 @@ use crate::console::session::{CurrentUser, SignedIn};
 use crate::console::shown::{ApiCall, Unsent, times};
 use crate::console::{PageError, Site};
 use crate::domain::{
-    AccountId, Direction, Email, Order, OrderQuery, OrderStatus, PageLimit, PetQuery, PetStatus, Role, Transition,
+    AccountId, Email, Order, OrderQuery, OrderStatus, PageLimit, PetQuery, PetStatus, Role, Transition,
 };
 use crate::store::{self, OrderNames, Store};
 
@@ -56,12 +56,10 @@ struct Row {
 }
 
 impl Row {
-    fn new(order: &Order, names: &[OrderNames], role: Role) -> Self {
-        // `None` if the store was reset meanwhile.
-        let names = names.iter().find(|names| names.order == order.id);
-        let pet_name = names.map_or_else(String::new, |names| names.pet.clone());
-        let customer = (role == Role::Staff).then(|| names.map_or_else(String::new, |names| names.customer.clone()));
-        Self { order: *order, pet_name, customer }
+    fn new(order: &Order, names: &[OrderNames], is_staff: bool) -> Self {
+        // Empty if the store was reset meanwhile.
+        let names = names.iter().find(|names| names.order == order.id).cloned().unwrap_or_default();
+        Self { order: *order, pet_name: names.pet, customer: is_staff.then_some(names.customer) }
     }
 
     /// The steps that its status allows to the user.
@@ -223,13 +221,13 @@ impl View {
     }
 
     async fn show(self, who: &SignedIn) -> Result<Response, PageError> {
-        let (store, role) = (&who.api().store, who.session.role);
+        let (store, is_staff) = (&who.api().store, who.session.role == Role::Staff);
         let status = pagination::filter(&self.parameters, "status", OrderStatus::parse)?;
         // For staff only, because it reads all orders.
-        let animal = pagination::filter(&self.parameters, "animal", parse_integer)?.filter(|_| role == Role::Staff);
+        let animal = pagination::filter(&self.parameters, "animal", parse_integer)?.filter(|_| is_staff);
         let place = Place::of_numbered(&self.parameters)?;
         let customer = match pagination::filter(&self.parameters, "customer", Email::parse)? {
-            _ if role == Role::Customer => Some(who.session.account),
+            _ if !is_staff => Some(who.session.account),
             // No account has the id 0.
             Some(email) => Some(store.find_account(&email).await?.map_or(AccountId(0), |account| account.id)),
             None => None,
@@ -244,19 +242,18 @@ impl View {
         };
         let (entries, links) = newest_first(place, PageLimit::default(), |order: &Order| order.id, read).await?;
         let mut query = pagination::as_api(&entries, &links, status.map(OrderStatus::as_str), |id| id - 1);
-        if let (Some(query), Role::Staff, Some(AccountId(id))) = (&mut query, role, customer) {
+        if let (Some(query), true, Some(AccountId(id))) = (&mut query, is_staff, customer) {
             *query += &format!("&accountId={id}");
         }
         // The API has no lists by animal.
         let query = query.filter(|_| self.sent.is_none() && animal.is_none());
         let listed = ApiCall::list(who, Operation::ListOrders, query).await;
         let names = store.order_names(entries.iter().map(|order| order.id).collect()).await?;
-        let orders = entries.iter().map(|order| Row::new(order, &names, role)).collect();
+        let orders = entries.iter().map(|order| Row::new(order, &names, is_staff)).collect();
         let site = Site::new(who, "Orders", "orders");
         let example = available_pet(store).await?.unwrap_or(1).to_string();
         let shown = body(&self.form.integer_or_example("petId", &example));
         let unsent = ApiCall::unsent(who, Operation::PlaceOrder, &self.key, &self.form, &["petId"], &shown);
-        let is_staff = role == Role::Staff;
         let list = List { site, view: self, example, unsent, is_staff, orders, status, links, listed };
         Ok(ApiCall::page(list.view.status_code, &list, list.view.sent.as_ref().or(list.listed.as_ref())))
     }
@@ -269,8 +266,7 @@ fn body(pet_id: &serde_json::Value) -> serde_json::Value {
 
 /// Returns the id of the newest animal that can be ordered. `None` if there is none.
 async fn available_pet(store: &Store) -> store::Result<Option<i64>> {
-    let (status, direction) = (Some(PetStatus::Available), Direction::Descending);
-    let query = PetQuery { limit: PageLimit::ONE, status, after: None, direction };
+    let query = PetQuery { status: Some(PetStatus::Available), ..PetQuery::newest() };
     let mut found = None;
     store.list_pets(&query, &mut |pet| found = Some(pet.id)).await?;
     Ok(found)

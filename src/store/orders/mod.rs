@@ -60,7 +60,7 @@ fn list(lists: &Lists, customer: Option<AccountId>, query: &OrderQuery) -> &'sta
 }
 
 /// The texts that people want to see beside the ids in an order.
-#[derive(Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct OrderNames {
     pub order: i64,
     pub pet: String,
