@@ -7,12 +7,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::domain::{AccountId, MessageId};
-use crate::runtime::backoff::Backoff;
+use crate::runtime::backoff::{Range, delay_after};
 
-/// Minimum and maximum.
-type Range = (Duration, Duration);
-
-/// Range of pauses of an account. [`Backoff`] subtracts up to half, so the shortest is 1 s.
+/// Range of pauses of an account. [`delay_after`] subtracts up to half, so the shortest is 1 s.
 const PAUSE: Range = (Duration::from_secs(2), Duration::from_mins(5));
 
 /// Pause of the endpoint. It never grows, because messages of accounts that have not failed wait for it, too. If the
@@ -201,7 +198,7 @@ impl Delays {
             return !is_full;
         }
         let attempts = delay.filter(|delay| delay.range == range).map_or(0, |delay| delay.attempts);
-        let until = now + Backoff::after(range.0, range.1, attempts).next_delay();
+        let until = now + delay_after(range, attempts);
         known.messages.insert(id, Delay { range, attempts: attempts + 1, until });
         true
     }
@@ -222,7 +219,7 @@ impl Delays {
             if !grows {
                 account.pauses = 0;
             }
-            let pause = Backoff::after(PAUSE.0, PAUSE.1, account.pauses).next_delay();
+            let pause = delay_after(PAUSE, account.pauses);
             (account.pauses, account.paused_until) = (account.pauses + 1, Some(Instant::now() + pause));
         }
     }

@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::Status;
 use super::deliveries::{Deliveries, PATIENCE, Receiver};
 use crate::domain::{AccountId, MessageId};
-use crate::runtime::backoff::Backoff;
+use crate::runtime::backoff::{self, delay_after};
 use crate::runtime::clock::Clock;
 use crate::store::{RelayLease, Store, delete_expired};
 
@@ -22,7 +22,7 @@ use crate::store::{RelayLease, Store, delete_expired};
 const POLL: Duration = Duration::from_secs(1);
 
 /// Delays after a failure of the database.
-const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
+const BACKOFF: backoff::Range = (Duration::from_millis(100), Duration::from_secs(5));
 
 /// Interval at which queued messages are counted.
 const COUNT: Duration = Duration::from_secs(5);
@@ -110,7 +110,7 @@ impl<R: Receiver> Relaying<R> {
 
     /// Never ends.
     async fn relay(&mut self) {
-        let mut backoff = BACKOFF;
+        let mut failures = 0;
         loop {
             self.sweep = Sweep::default();
             let outcome = self.round().await;
@@ -120,7 +120,7 @@ impl<R: Receiver> Relaying<R> {
             }
             let (wait, wakes_on_message) = match outcome {
                 Ok(()) => {
-                    backoff = BACKOFF;
+                    failures = 0;
                     if !has_failed && self.sweep.ends_outage(self.deliveries.count()) {
                         self.deliveries.outage.end();
                     }
@@ -129,7 +129,8 @@ impl<R: Receiver> Relaying<R> {
                 }
                 Err(why) => {
                     self.deliveries.outage.warn(&why, None);
-                    (backoff.next_delay(), false)
+                    failures += 1;
+                    (delay_after(BACKOFF, failures - 1), false)
                 }
             };
             tokio::select! {
