@@ -65,7 +65,7 @@ impl Receiver for Endpoint {
 impl Endpoint {
     async fn client(&self) -> Result<&Client, String> {
         let create = async || {
-            let tls = if self.url.is_https() { Some(tls::system_connector(&[b"http/1.1"]).await?) } else { None };
+            let tls = if self.url.is_https() { Some(tls::system_connector().await?) } else { None };
             Ok(Client::new(self.url.uri(), tls))
         };
         self.client.get_or_try_init(create).await

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::HeaderMap;
@@ -31,9 +30,8 @@ async fn request(address: SocketAddr, tls: bool) -> io::Result<Response> {
     let scheme = if tls { "https" } else { "http" };
     let url = format!("{scheme}://{address}{}", Operation::GetReadiness.path()).parse().map_err(io::Error::other)?;
     // The certificate is not verified: it is for the public host name, and the request contains no secret.
-    let connector = tls.then(|| tls::client(Trust::Anybody, &[b"http/1.1"]).map(|config| Arc::new(config).into()));
-    let client = Client::new(&url, connector.transpose().map_err(io::Error::other)?);
-    client.send("GET", &HeaderMap::new(), &[], TIMEOUT).await
+    let connector = tls.then(|| tls::connector(Trust::Anybody)).transpose().map_err(io::Error::other)?;
+    Client::new(&url, connector).send("GET", &HeaderMap::new(), &[], TIMEOUT).await
 }
 
 /// Fails unless the service is ready, with the response's status and message.

@@ -156,7 +156,7 @@ impl Collector {
         let timeout = of_traces("TIMEOUT").and_then(|timeout| timeout.parse().ok()).unwrap_or(10_000);
         let tls = match url.split_once("://") {
             Some(("http", _)) => None,
-            Some(("https", _)) => Some(tls::connector_at_start(of_traces("CERTIFICATE"), &[b"http/1.1"])?),
+            Some(("https", _)) => Some(tls::connector_at_start(of_traces("CERTIFICATE"))?),
             _ => return Err("the collector's URL begins neither with http:// nor with https://".into()),
         };
         Ok(Self {
