@@ -1,5 +1,6 @@
 //! The secrets that sign messages, and the file that contains them.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -24,8 +25,7 @@ pub struct Secrets {
 impl Secrets {
     /// Reads a file with one secret per line. Errors are for the operator and quote no part of the file.
     pub fn load(file: &Path) -> Result<Self, String> {
-        let read = regular_file::read_at_start(file).map_err(|error| format!("{}: {error}", file.display()))?;
-        let keys = parse(&read, file)?;
+        let keys = parse(regular_file::read_at_start(file), file)?;
         Ok(Self { file: file.to_owned(), keys: Arc::new(Mutex::new(keys)) })
     }
 
@@ -43,11 +43,11 @@ impl Secrets {
 
     /// Reads the file again on each of these signals. Never ends.
     pub async fn follow(self, mut hangups: Signal) {
-        while hangups.recv().await.is_some() {
+        loop {
+            hangups.recv().await;
             let file = self.file.clone();
-            let read = move || regular_file::read(&file).map_err(|error| format!("{}: {error}", file.display()));
-            let read = spawn_blocking(read).await.unwrap_or_else(|error| Err(error.to_string()));
-            match read.and_then(|text| parse(&text, &self.file)) {
+            let read = spawn_blocking(move || regular_file::read(&file)).await.unwrap_or_else(|why| Err(why.into()));
+            match parse(read, &self.file) {
                 Ok(keys) => {
                     tracing::info!(file = %self.file.display(), secrets = keys.len(), "relay secrets reloaded");
                     *self.keys.lock() = keys;
@@ -55,13 +55,14 @@ impl Secrets {
                 Err(why) => tracing::error!(why, "cannot use the new relay secrets, keeping the old ones"),
             }
         }
-        std::future::pending::<()>().await;
     }
 }
 
-fn parse(text: &[u8], file: &Path) -> Result<Vec<Vec<u8>>, String> {
+/// Parses the text of `file`, if it could be read.
+fn parse(read: io::Result<Vec<u8>>, file: &Path) -> Result<Vec<Vec<u8>>, String> {
+    let text = read.map_err(|error| format!("{}: {error}", file.display()))?;
     // Windows programs write a byte order mark at the start of a file.
-    let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
+    let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&text);
     let lines = text.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii).filter(|line| !line.is_empty());
     let keys: Option<Vec<_>> = lines.map(key).collect();
     match keys {
@@ -88,7 +89,7 @@ mod tests {
     #[test]
     fn signature_is_that_of_a_known_example() {
         // Calculated by Python's hmac. tests/contract verifies signatures with the libraries of the specification.
-        let keys = parse(ONE.as_bytes(), Path::new("secrets")).unwrap();
+        let keys = parse(Ok(ONE.into()), Path::new("secrets")).unwrap();
         let secrets = Secrets { file: PathBuf::new(), keys: Arc::new(Mutex::new(keys)) };
         let id = MessageId::parse("msg_01978a4be2c07d3e8f5a6b7c8d9e0f10").unwrap();
         let signature = secrets.sign(id, 1_614_265_330, br#"{"test": 2432232314}"#);
@@ -97,7 +98,7 @@ mod tests {
 
     #[test]
     fn file_has_one_or_two_secrets_of_24_to_64_bytes() {
-        let count = |text: &str| parse(text.as_bytes(), Path::new("secrets")).map(|keys| keys.len());
+        let count = |text: &str| parse(Ok(text.into()), Path::new("secrets")).map(|keys| keys.len());
         assert_eq!(count(ONE), Ok(1));
         assert_eq!(count(&format!("\n{ONE}\r\n \n{ONE}\n")), Ok(2));
         assert_eq!(count(&format!("\u{feff}{ONE}\r\n")), Ok(1));
