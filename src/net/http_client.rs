@@ -86,17 +86,15 @@ impl Client {
     pub async fn send(&self, method: &str, headers: &HeaderMap, body: &[u8], limit: Duration) -> io::Result<Response> {
         let request = &*self.request(method, headers, body);
         let exchange = async {
-            if let Some(mut kept) = self.kept().await
-                && let Ok(status) = exchange(&mut kept, request).await
+            if let Some(kept) = self.kept().await
+                && let Ok(exchanged) = exchange(kept, request).await
             {
-                return Ok((kept, status));
+                return Ok(exchanged);
             }
-            let mut connection = self.connect().await?;
-            let status = exchange(&mut connection, request).await?;
-            Ok((connection, status))
+            exchange(self.connect().await?, request).await
         };
         let late = |_| Err(io::Error::other(format!("no response within {limit:?}")));
-        let (mut connection, (status, is_newest)) = timeout(limit, exchange).await.unwrap_or_else(late)?;
+        let (mut connection, status, is_newest) = timeout(limit, exchange).await.unwrap_or_else(late)?;
         let mut response = Response { status, headers: Vec::new(), body: Vec::new() };
         let is_reusable = timeout(REST_TIMEOUT, read_rest(&mut connection.stream, &mut response)).await;
         if is_newest && matches!(is_reusable, Ok(Ok(true))) && connection.stream.buffer().is_empty() {
@@ -152,8 +150,9 @@ impl Client {
     }
 }
 
-/// Returns the status of the response, and whether it has the newest version of the protocol, which keeps connections.
-async fn exchange(connection: &mut Connection, request: &[u8]) -> io::Result<(StatusCode, bool)> {
+/// Sends a request. Returns the connection, the status of the response, and whether it has the newest version of the protocol,
+/// which keeps connections.
+async fn exchange(mut connection: Connection, request: &[u8]) -> io::Result<(Connection, StatusCode, bool)> {
     let stream = &mut connection.stream;
     // A server may respond and close the connection before it has read the request.
     let written = async {
@@ -161,7 +160,8 @@ async fn exchange(connection: &mut Connection, request: &[u8]) -> io::Result<(St
         stream.flush().await
     };
     let written = written.await;
-    read_status(stream).await.map_err(|error| written.err().unwrap_or(error))
+    let (status, is_newest) = read_status(stream).await.map_err(|error| written.err().unwrap_or(error))?;
+    Ok((connection, status, is_newest))
 }
 
 /// Reads status lines until that of the final response. Interim responses precede it. Also returns whether the response is of
@@ -187,9 +187,7 @@ async fn read_rest(stream: &mut (impl AsyncBufRead + Unpin), response: &mut Resp
         match (line.split_once(':'), response.headers.last_mut()) {
             _ if line.is_empty() => break,
             (_, Some((_, value))) if line.starts_with([' ', '\t']) => value.extend([" ", line.trim()]),
-            (Some((name, value)), _) => {
-                response.headers.push((name.to_ascii_lowercase(), value.to_owned()));
-            }
+            (Some((name, value)), _) => response.headers.push((name.to_ascii_lowercase(), value.to_owned())),
             (None, _) => return Err(invalid("header")),
         }
     }

@@ -6,7 +6,6 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use axum::http::header::{CONTENT_TYPE, USER_AGENT};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
-use bytes::Bytes;
 use tokio::sync::OnceCell;
 
 use super::RelayUrl;
@@ -86,24 +85,23 @@ impl Endpoint {
 
     fn result(&self, response: &Response) -> Result<(), Failure> {
         let why = format!("status {}", response.status);
+        let pause = response.header("retry-after").and_then(|text| demanded_pause(text, self.clock.now()));
         match response.status {
             status if status.is_success() => Ok(()),
-            status if status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error() => Err(Failure::Endpoint(
-                why,
-                response.header("retry-after").and_then(|text| demanded_pause(text, self.clock.now())),
-            )),
+            StatusCode::TOO_MANY_REQUESTS => Err(Failure::Endpoint(why, pause)),
+            status if status.is_server_error() => Err(Failure::Endpoint(why, pause)),
             _ => Err(Failure::Message(why)),
         }
     }
 }
 
-fn body(message: &Message) -> Bytes {
+fn body(message: &Message) -> Vec<u8> {
     let mut body = b"{\"type\":\"message.created\",\"timestamp\":\"".to_vec();
     message.created_at.write(&mut body);
     body.extend_from_slice(b"\",\"data\":");
     body.extend(message.to_json());
     body.push(b'}');
-    body.into()
+    body
 }
 
 /// Parses `Retry-After`: seconds or a date. `None` if it is invalid.

@@ -1,6 +1,6 @@
 //! Relay state shared with request handlers and metrics.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use tokio::sync::Notify;
 
@@ -13,7 +13,7 @@ pub struct Status {
     message_queued: Notify,
     is_active: AtomicBool,
     /// Last count of queued messages.
-    queued: AtomicI64,
+    queued: AtomicU64,
     relayed: Counter,
     pub(super) failures: Counter,
     /// Milliseconds since 1970. 0 before the first acknowledgement.
@@ -44,7 +44,7 @@ impl Status {
     }
 
     pub(super) fn set_queued(&self, queued: u64) {
-        self.queued.store(i64::try_from(queued).unwrap_or(i64::MAX), Ordering::Relaxed);
+        self.queued.store(queued, Ordering::Relaxed);
     }
 
     pub(super) fn acknowledged(&self, messages: usize, now: Timestamp) {

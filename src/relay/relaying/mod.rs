@@ -162,14 +162,13 @@ impl<R: Receiver> Relaying<R> {
             return Ok(true);
         }
         let is_held = self.store.hold_relay_lease(&mut self.lease).await.map_err(database);
-        let was_held = self.lease_confirmed_at.take().is_some();
         if is_held != Ok(true) {
+            self.lease_confirmed_at = None;
             self.status.set_standby();
             return is_held;
         }
         self.status.set_active();
-        self.lease_confirmed_at = Some(Instant::now());
-        if !was_held {
+        if self.lease_confirmed_at.replace(Instant::now()).is_none() {
             tracing::info!(server = %self.receiver, "relaying messages");
         }
         if let Some(ids) = self.store.take_retries().await.map_err(database)? {
