@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
+use axum::Extension;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 
@@ -90,8 +91,6 @@ impl From<StoreError> for PageError {
 
 impl IntoResponse for PageError {
     fn into_response(self) -> Response {
-        let mut response = self.status.into_response();
-        response.extensions_mut().insert(self);
-        response
+        (self.status, Extension(self)).into_response()
     }
 }

@@ -29,7 +29,7 @@ pub struct Site<'a> {
     pub deployment: Deployment,
     /// The failures that a form can simulate. Empty in production and if simulation is off.
     pub simulations: Choices,
-    section: &'static str,
+    pub section: &'static str,
 }
 
 impl<'a> Site<'a> {
@@ -63,10 +63,6 @@ impl<'a> Site<'a> {
             None => &[("docs", "Docs")],
         };
         links.iter().copied().filter(move |(path, _)| *path != "audit" || is_staff)
-    }
-
-    pub fn is_here(&self, path: &str) -> bool {
-        self.section == path
     }
 }
 

@@ -10,15 +10,13 @@ use crate::domain::{IdempotencyKey, random};
 pub struct RequestKey(String);
 
 impl RequestKey {
-    pub const FIELD: &'static str = "idempotencyKey";
-
     pub fn generate() -> Self {
         Self(uuid::Builder::from_random_bytes(random()).into_uuid().to_string())
     }
 
     /// Returns the key of a form. Generates one if there is none, which no form of ours omits.
     pub fn of(fields: &Form) -> Self {
-        let carried = fields.get(Self::FIELD);
+        let carried = fields.get("idempotencyKey");
         match IdempotencyKey::parse(carried.as_bytes()) {
             Ok(_) => Self(carried.to_owned()),
             Err(_) => Self::generate(),

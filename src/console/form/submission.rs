@@ -9,7 +9,6 @@ use axum::http::{StatusCode, Uri};
 use bounded_http::BodyTimeout;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 
-use crate::api::Cause;
 use crate::api::input::query_and_body::integer;
 use crate::console::PageError;
 use crate::domain::account::NewPassword;
@@ -152,13 +151,13 @@ pub async fn read(request: &mut Request) -> Result<(), PageError> {
 impl<S: Sync> FromRequest<S> for Form {
     type Rejection = PageError;
 
-    async fn from_request(mut request: Request, _: &S) -> Result<Self, PageError> {
+    async fn from_request(request: Request, _: &S) -> Result<Self, PageError> {
         let media_type = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let essence = media_type.split(';').next().unwrap_or_default().trim();
         if !essence.eq_ignore_ascii_case("application/x-www-form-urlencoded") {
             return Err(PageError::unsupported_media_type());
         }
-        let body = mem::take(request.body_mut()).collect().await;
-        Ok(Self::decode(&body.map_err(|error| PageError::internal(Cause(error.to_string())))?.to_bytes()))
+        let body = request.into_body().collect().await.expect("the middleware has read it");
+        Ok(Self::decode(&body.to_bytes()))
     }
 }

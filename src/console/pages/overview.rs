@@ -63,8 +63,7 @@ pub async fn show(user: CurrentUser) -> Result<Response, PageError> {
 
 impl Overview<'_> {
     fn cards(&self) -> [(PetStatus, String); 3] {
-        let StatusCounts { available, pending, sold } = self.counts;
-        [(PetStatus::Available, available), (PetStatus::Pending, pending), (PetStatus::Sold, sold)]
-            .map(|(status, count)| (status, grouped(count)))
+        let mut counts = self.counts;
+        PetStatus::ALL.map(|status| (status, grouped(*counts.of(status))))
     }
 }

@@ -126,16 +126,13 @@ pub async fn list(who: SignedIn, uri: Uri) -> Result<Response, PageError> {
 }
 
 pub async fn show(who: SignedIn, Path(id): Path<String>) -> Result<Response, PageError> {
-    let id = id.parse().ok();
-    let request = id.and_then(|id| who.api().account_requests.find(who.session.account, id));
-    let Some((request, exchange)) = request.as_ref().and_then(|request| Some((request, request.exchange.as_ref()?)))
-    else {
-        let message = "This request is no longer kept, or it was sent to another process.";
-        return Err(PageError::not_found(message));
-    };
-    let keys = keys_of(&who, std::slice::from_ref(request)).await?;
+    let gone = || PageError::not_found("This request is no longer kept, or it was sent to another process.");
+    let found = id.parse().ok().and_then(|id| who.api().account_requests.find(who.session.account, id));
+    let request = found.ok_or_else(gone)?;
+    let exchange = request.exchange.as_ref().ok_or_else(gone)?;
+    let keys = keys_of(&who, std::slice::from_ref(&request)).await?;
     let root = who.addresses.base_url_of(Some(request.listener)).root();
-    let row = Row::of(request, &keys);
+    let row = Row::of(&request, &keys);
     let title = row.name();
     let site = Site::new(&who, &title, "requests");
     let details = Details { site, row, exchange, curl: curl::command(root, exchange) };

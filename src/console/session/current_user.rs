@@ -14,8 +14,7 @@ use crate::api::client::{Peer, client_address};
 use crate::api::{Addresses, Api, BaseUrl, Listener};
 use crate::console::form::Form;
 use crate::console::{Console, SECTIONS};
-use crate::domain::session::SessionHash;
-use crate::domain::{Actor, Email, Session, SessionToken};
+use crate::domain::{Actor, Email, Session, SessionHash, SessionToken};
 use crate::store;
 
 /// The user of a page, signed in or not.

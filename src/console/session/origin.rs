@@ -16,13 +16,12 @@ pub fn is_ours(headers: &HeaderMap, addresses: &Addresses) -> bool {
     given.contains(&Some(true)) && !given.contains(&Some(false))
 }
 
-/// Returns the origins that our pages may have: where the listener is bound, where it is reached, and the name by which
+/// Returns whether our pages may have this origin: where the listener is bound, where it is reached, or the name by which
 /// the page was opened.
 fn is_own(origin: &str, headers: &HeaderMap, addresses: &Addresses) -> bool {
     let by_name = || {
-        let scheme = addresses.base_url.as_str().split_once("://").map_or("http", |(scheme, _)| scheme);
-        let host = headers.get(HOST)?.to_str().ok()?;
-        Some(origin.strip_prefix(scheme)?.strip_prefix("://")? == host)
+        let scheme = if addresses.base_url.is_https() { "https://" } else { "http://" };
+        Some(origin.strip_prefix(scheme)? == headers.get(HOST)?)
     };
     addresses.store_origins().iter().any(|own| own == origin) || by_name().unwrap_or(false)
 }

@@ -28,7 +28,8 @@ pub fn command(root: &str, exchange: &Exchange) -> Option<String> {
     let mut command = match (method, body.text.is_empty()) {
         ("GET", true) | ("POST", false) => "curl -i".to_owned(),
         ("HEAD", _) => "curl --head".to_owned(),
-        _ => format!("curl -i -X {}", if is_plain(method) { method.to_owned() } else { shell_quoted(method) }),
+        _ if method.bytes().all(|byte| byte.is_ascii_uppercase()) => format!("curl -i -X {method}"),
+        _ => format!("curl -i -X {}", shell_quoted(method)),
     };
     // Otherwise curl expands brackets and braces, and resolves dots.
     for (option, parts) in [(" --globoff", &["[", "]", "{", "}"][..]), (" --path-as-is", &["/."])] {
@@ -53,10 +54,6 @@ pub fn command(root: &str, exchange: &Exchange) -> Option<String> {
         command.push_str(&format!(" \\\n  --data-raw {}", shell_quoted(&body.text)));
     }
     Some(command)
-}
-
-fn is_plain(method: &str) -> bool {
-    method.bytes().all(|byte| byte.is_ascii_uppercase())
 }
 
 #[cfg(test)]
