@@ -63,9 +63,9 @@ impl Code {
 /// An error response: a message for the client and, separately, the cause for the log.
 #[derive(Debug)]
 pub struct ApiError {
-    code: Code,
-    message: Cow<'static, str>,
-    cause: Option<Cause>,
+    pub code: Code,
+    pub message: Cow<'static, str>,
+    pub cause: Option<Cause>,
     /// A header beside those that belong to the code.
     header: Option<(&'static str, &'static str)>,
 }
@@ -120,18 +120,6 @@ impl ApiError {
     /// The error of the readiness check. `reason` is for the client, `cause` for the log.
     pub fn not_ready(reason: &str, cause: impl Into<String>) -> Self {
         Self::new(Code::Unavailable, format!("The service is not ready: {reason}.")).with_cause(cause)
-    }
-
-    pub const fn code(&self) -> Code {
-        self.code
-    }
-
-    pub fn message(&self) -> &str {
-        &self.message
-    }
-
-    pub const fn cause(&self) -> Option<&Cause> {
-        self.cause.as_ref()
     }
 
     /// The body, as it is sent.

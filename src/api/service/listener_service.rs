@@ -255,8 +255,8 @@ impl bounded_http::Service for ListenerService {
             other => return other.to_response(),
         };
         let id = new_request_id();
-        if let Some(cause) = error.cause() {
-            log_cause(&self.api, error.code().status(), cause, &id);
+        if let Some(cause) = &error.cause {
+            log_cause(&self.api, error.code.status(), cause, &id);
         }
         error.last_response(id)
     }

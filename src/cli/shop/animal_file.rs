@@ -151,5 +151,5 @@ fn lines(file: File, progress: ProgressBar) -> impl Iterator<Item = io::Result<L
 
 /// The parser sees a line as the body of a request, whose line number would mislead.
 fn describe(error: &ApiError) -> String {
-    error.message().replace("The body ", "The line ").replace(" at line 1 column ", " at column ")
+    error.message.replace("The body ", "The line ").replace(" at line 1 column ", " at column ")
 }
