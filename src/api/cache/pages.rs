@@ -93,7 +93,7 @@ impl Cached {
     /// Added animals follow all others, so an ascending page that is followed by another does not change.
     fn is_unchanged(&self, list: &List, then: Epoch, now: Epoch) -> bool {
         let may_grow = match list {
-            List::Pets(query) => query.direction == Direction::Descending || self.page.is_last(),
+            List::Pets(query) => query.direction == Direction::Descending || self.page.next.is_none(),
             List::Orders { .. } => false,
         };
         then.changes == now.changes && (then.additions == now.additions || !may_grow)
@@ -105,6 +105,6 @@ struct BodySize;
 
 impl Weighter<List, Arc<Cached>> for BodySize {
     fn weight(&self, _: &List, cached: &Arc<Cached>) -> u64 {
-        cached.page.size() as u64 + 256
+        cached.page.body.len() as u64 + 256
     }
 }

@@ -86,22 +86,12 @@ impl<Id> Items<Id> {
 /// A page, ready to be sent.
 #[derive(Clone, Debug)]
 pub struct Page {
-    body: Bytes,
+    pub body: Bytes,
     /// The `Link` to the next page. `None` on the last page.
-    next: Option<HeaderValue>,
+    pub next: Option<HeaderValue>,
 }
 
 impl Page {
-    /// Returns whether no item follows this page.
-    pub const fn is_last(&self) -> bool {
-        self.next.is_none()
-    }
-
-    /// Size of the body in bytes.
-    pub const fn size(&self) -> usize {
-        self.body.len()
-    }
-
     pub fn into_response(self) -> Response {
         let mut response = response::json(StatusCode::OK, self.body);
         if let Some(next) = self.next {
