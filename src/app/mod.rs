@@ -82,7 +82,7 @@ impl App {
             let _ = self.api.certificate.set(tls.clone());
         }
         let jobs = background::start(&self, tls.clone());
-        let server = Server { listeners, tls, limits, public: self.api.workers.runtime().clone() };
+        let server = Server { listeners, tls, limits, public: self.api.workers.runtime.clone() };
         let mut draining = stop.clone();
         let drain = async {
             // An error means that the sender was dropped, which is a stop too.

@@ -21,7 +21,7 @@ const CHECKS: usize = 16;
 /// The runtime that uses the store. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Workers {
-    runtime: Handle,
+    pub runtime: Handle,
     checks: Arc<Semaphore>,
 }
 
@@ -33,10 +33,6 @@ impl Workers {
     /// Panics outside of a runtime.
     pub fn current() -> Self {
         Self { runtime: Handle::current(), checks: Arc::new(Semaphore::new(CHECKS)) }
-    }
-
-    pub const fn runtime(&self) -> &Handle {
-        &self.runtime
     }
 
     pub fn spawn<T: Send + 'static>(&self, task: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {

@@ -52,9 +52,10 @@ pub struct Traffic {
 /// Counters of the requests to an operation or page. Operations at one path have different methods.
 #[derive(Debug)]
 pub struct Route {
-    template: Box<str>,
+    /// The path template, as metrics and the log show it.
+    pub template: Box<str>,
     /// True for simulated responses, which have a label so that alerts leave them out.
-    is_simulated: bool,
+    pub is_simulated: bool,
     /// In the order of [`METHODS`].
     methods: [Answered; METHODS.len()],
 }
@@ -71,7 +72,7 @@ struct Answered {
 pub struct RequestInProgress<'a> {
     traffic: &'a Traffic,
     method: usize,
-    began: Instant,
+    pub began: Instant,
     ended: bool,
 }
 
@@ -184,17 +185,8 @@ impl Route {
         &labels[..labels.len() - usize::from(!self.is_simulated)]
     }
 
-    pub const fn is_simulated(&self) -> bool {
-        self.is_simulated
-    }
-
-    /// The path template as metrics and the log show it.
-    pub const fn label(&self) -> &str {
-        &self.template
-    }
-
     /// The path template. `None` for unknown paths.
-    pub fn template(&self) -> Option<&str> {
+    pub fn known_template(&self) -> Option<&str> {
         (*self.template != *UNMATCHED).then_some(&self.template)
     }
 
@@ -213,10 +205,6 @@ impl Answered {
 }
 
 impl RequestInProgress<'_> {
-    pub fn elapsed(&self) -> Duration {
-        self.began.elapsed()
-    }
-
     /// The method of the request. `None` for one that a client may have made up.
     pub fn method(&self) -> Option<&'static str> {
         METHODS[..METHODS.len() - 1].get(self.method).copied()
@@ -224,7 +212,7 @@ impl RequestInProgress<'_> {
 
     /// Counts the response. Returns the duration of the request.
     pub fn end(&mut self, route: &Route, status: StatusCode) -> Duration {
-        let took = self.elapsed();
+        let took = self.began.elapsed();
         let status = STATUSES.iter().position(|known| *known == status.as_u16()).unwrap_or(STATUSES.len());
         let answered = &route.methods[self.method];
         answered.statuses[status].increment();

@@ -78,7 +78,7 @@ impl<'s> RequestTelemetry<'s> {
 
     /// The time since the head arrived.
     pub fn elapsed(&self) -> Duration {
-        self.in_progress.elapsed()
+        self.in_progress.began.elapsed()
     }
 
     /// Records that the client of an operation went away before the response.
@@ -87,7 +87,7 @@ impl<'s> RequestTelemetry<'s> {
         // nginx uses this status too.
         let status = StatusCode::from_u16(499).expect("it has three digits");
         self.write(route, caller, status, self.elapsed());
-        self.end_span(route.template(), None);
+        self.end_span(route.known_template(), None);
     }
 
     /// Records the response. Returns the request's duration.
@@ -95,7 +95,7 @@ impl<'s> RequestTelemetry<'s> {
         let page = response.extensions_mut().remove::<MatchedPath>().map(|path| api.traffic.page(path.as_str()));
         let route = self.route(api, page.as_deref());
         let id = &caller.peer.request_id;
-        self.end_span(route.template(), Some((response.status(), id)));
+        self.end_span(route.known_template(), Some((response.status(), id)));
         let took = self.in_progress.end(route, response.status());
         self.write(route, caller, response.status(), took);
         if let Some(cause) = response.extensions_mut().remove() {
@@ -125,12 +125,12 @@ impl<'s> RequestTelemetry<'s> {
             account = caller.account().map(|account| account.0),
             key = caller.key_owner().map(|owner| owner.key.0),
             %method,
-            route = route.label(),
+            route = &*route.template,
             path,
             %client_address,
             user_agent,
             status = status.as_u16(),
-            simulated = route.is_simulated().then_some(true),
+            simulated = route.is_simulated.then_some(true),
             seconds = took.as_secs_f64(),
             "request"
         );
