@@ -42,7 +42,7 @@ fn documented(name: &str) -> Option<(&'static str, &'static str)> {
 
 impl Family<'_> {
     pub fn sample(&mut self, labels: Labels<'_>, value: impl Display) -> &mut Self {
-        self.line("", labels, None, value);
+        self.line("", labels, value);
         self
     }
 
@@ -59,32 +59,20 @@ impl Family<'_> {
     pub fn spread(&mut self, labels: Labels<'_>, histogram: &Histogram) -> &mut Self {
         let (bounds, count) = histogram.cumulative();
         for (bound, up_to) in bounds {
-            self.line("_bucket", labels, Some(&bound), up_to);
+            self.line("_bucket", &[labels, &[("le", &bound.to_string())]].concat(), up_to);
         }
-        self.line("_bucket", labels, Some(&"+Inf"), count);
-        self.line("_sum", labels, None, histogram.sum());
-        self.line("_count", labels, None, count);
+        self.line("_bucket", &[labels, &[("le", "+Inf")]].concat(), count);
+        self.line("_sum", labels, histogram.sum());
+        self.line("_count", labels, count);
         self
     }
 
-    fn line(&mut self, suffix: &str, labels: Labels<'_>, bound: Option<&dyn Display>, value: impl Display) {
-        let Self { text, name } = self;
+    fn line(&mut self, suffix: &str, labels: Labels<'_>, value: impl Display) {
+        let escaped = |value: &str| value.replace('\\', r"\\").replace('"', "\\\"").replace('\n', "\\n");
+        let labels: Vec<_> = labels.iter().map(|(label, value)| format!("{label}=\"{}\"", escaped(value))).collect();
+        let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
         // Writing to a string does not fail.
-        let _ = write!(text, "{name}{suffix}");
-        let mut separator = '{';
-        for (label, value) in labels {
-            let value = value.replace('\\', r"\\").replace('"', "\\\"").replace('\n', "\\n");
-            let _ = write!(text, "{separator}{label}=\"{value}\"");
-            separator = ',';
-        }
-        if let Some(bound) = bound {
-            let _ = write!(text, "{separator}le=\"{bound}\"");
-            separator = ',';
-        }
-        if separator == ',' {
-            text.push('}');
-        }
-        let _ = writeln!(text, " {value}");
+        let _ = writeln!(self.text, "{}{suffix}{labels} {value}", self.name);
     }
 }
 
