@@ -15,7 +15,7 @@ use super::client::Network;
 use super::counters::per_minute::RequestHistory;
 use super::counters::requests::Traffic;
 use super::documents::deprecation::Deprecation;
-use super::documents::openapi::Documents;
+use super::documents::file::File;
 use super::prefer::preferences::Simulator;
 use super::recorder::recent::AccountRequests;
 use crate::domain::{Deployment, MessageIds};
@@ -35,7 +35,9 @@ pub struct Api {
     pub message_ids: MessageIds,
     pub addresses: Arc<Addresses>,
     pub deprecation: Deprecation,
-    pub documents: Documents,
+    /// The OpenAPI document: each version, before and after the removal of `getPet`. They are made when a client first
+    /// requests them, because making them takes milliseconds, which would delay the start.
+    pub documents: [[OnceLock<File>; 2]; 2],
     pub pages: PageCache,
     pub pet_counts: PetCounts,
     pub rate_limits: Option<RateLimits>,
@@ -86,7 +88,7 @@ impl Api {
         Self {
             api_keys: ApiKeyCache::new(Arc::clone(&store), clock.clone()),
             deprecation: Deprecation::of_get_pet(&addresses),
-            documents: Documents::new(&addresses, &store),
+            documents: Default::default(),
             pages: PageCache::new(),
             pet_counts: PetCounts::default(),
             rate_limits: settings.rate_limit.map(|limit| RateLimits::new(limit, clock.clone())),

@@ -1,26 +1,17 @@
 //! The OpenAPI document: `docs/openapi.json`, with the addresses of this service.
 
 use std::fmt::Display;
-use std::sync::{Arc, OnceLock};
 
-use axum::http::HeaderMap;
 use clap::ValueEnum;
-use http_body_util::Full;
 use serde_json::{Map, Value, json};
 
 use super::deprecation::REMOVED_AT;
-use super::file::File;
 use crate::api::addresses::{Addresses, BaseUrl};
-use crate::api::operations::Listener;
 use crate::api::operations::Operation::GetPet;
-use crate::api::response::Response;
 use crate::domain::{Deployment, Timestamp};
-use crate::store::Store;
 
 /// The document as it is written: that of a production service with a staging sibling.
 const SOURCE: &str = include_str!("../../../docs/openapi.json");
-
-const JSON: &str = "application/json";
 
 /// A version of the OpenAPI Specification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -29,50 +20,6 @@ pub enum Version {
     V3_1,
     #[value(name = "3.0")]
     V3_0,
-}
-
-/// The served documents: each version, before and after the removal of `getPet`. They are made when a client first requests
-/// them, because making them takes milliseconds, which would delay the start.
-#[derive(Debug)]
-pub struct Documents {
-    addresses: Arc<Addresses>,
-    deployment: Deployment,
-    is_durable: bool,
-    files: [[OnceLock<File>; 2]; 2],
-}
-
-impl Documents {
-    pub fn new(addresses: &Arc<Addresses>, store: &Store) -> Self {
-        let (deployment, is_durable) = (store.deployment(), store.is_durable());
-        Self { addresses: Arc::clone(addresses), deployment, is_durable, files: <[_; 2]>::default() }
-    }
-
-    /// Handles the request for the document as of `now`.
-    pub fn serve(&self, version: Version, now: Timestamp, request: &HeaderMap) -> Response {
-        let file = self.files[version as usize][usize::from(now >= REMOVED_AT)].get_or_init(|| {
-            let document = document(&self.addresses, self.deployment, now, version);
-            let lasting = "durable when the response is sent";
-            let lost = "lost when this temporary store ends";
-            File::new(JSON, if self.is_durable { document } else { document.replace(lasting, lost) })
-        });
-        let addresses = self.addresses.reached_by(Listener::Store, request);
-        let response = match Arc::ptr_eq(&addresses, &self.addresses) {
-            true => file.respond(request),
-            false => self.at(&addresses, file).respond(request),
-        };
-        response.map(Full::new)
-    }
-
-    /// Returns a document for a client that reaches the service at other addresses. Replacing these costs little, because a
-    /// client can name any number of hosts.
-    fn at(&self, addresses: &Addresses, file: &File) -> File {
-        let urls = |addresses: &Addresses| {
-            [&addresses.messages_base_url, &addresses.base_url].map(|url| format!("\"{}\"", url.as_str()))
-        };
-        let (from, to) = (urls(&self.addresses), urls(addresses));
-        let text = String::from_utf8_lossy(file.plain()).replace(&from[0], &to[0]).replace(&from[1], &to[1]);
-        file.variant(&to.concat(), text)
-    }
 }
 
 /// Returns the document of a service at `addresses`, as of `now`: pretty-printed JSON with a line feed at its end.
