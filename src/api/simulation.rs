@@ -17,7 +17,7 @@ use super::execute::execute;
 use super::input::query_and_body::{self, RequestBody};
 use super::operations::Operation::{CreatePet, GetPet};
 use super::prefer::delivery::{Called, Delivery};
-use super::prefer::header::{PREFER, Prefer, confirm};
+use super::prefer::header::{PREFER, Prefer};
 use super::prefer::preference::{Broken, Dropped, Preference, RetryAfter};
 use super::prefer::preferences::{Failure, Preferences, Simulator, midnight};
 use super::response::{Response, content, with_content_type};
@@ -146,11 +146,7 @@ impl Simulation {
         if delivery.dropped.is_some() {
             response = no_response();
         }
-        let is_simulated = !delivery.applied.is_empty();
-        if is_simulated {
-            confirm(&delivery.applied, response.headers_mut());
-        }
-        Called { response, delivery: is_simulated.then(|| Box::new(delivery)) }
+        if delivery.applied.is_empty() { response.into() } else { Called::simulated(response, delivery) }
     }
 }
 

@@ -13,7 +13,7 @@ use crate::api::documents::openapi::{Version, document};
 use crate::api::error::ApiError;
 use crate::api::operations::Listener;
 use crate::api::prefer::delivery::{Called, Delivery};
-use crate::api::prefer::header::{PREFER, Prefer, confirm};
+use crate::api::prefer::header::{PREFER, Prefer};
 use crate::api::prefer::preference::Preference;
 use crate::api::prefer::preferences::Preferences;
 use crate::api::response::Response;
@@ -38,15 +38,13 @@ pub fn serve(api: &Api, version: Version, headers: &HeaderMap) -> Result<Called,
     preferences.check_strictly(reject).map_err(|invalid| ApiError::invalid_value("Prefer", &invalid))?;
     let date = preferences.given.iter().find(|it| is_date(it) && !is_for_operation);
     let day = date.and_then(|_| preferences.day(now)).unwrap_or(now);
-    let mut called = Called::from(as_of(day, api, version, headers));
-    if let Some(date) = date {
-        let delivery = Delivery { applied: date.to_string(), ..Delivery::default() };
-        confirm(&delivery.applied, called.response.headers_mut());
-        called.delivery = Some(Box::new(delivery));
-    }
+    let mut response = as_of(day, api, version, headers);
     // A cache must not return the document of another day.
-    called.response.headers_mut().append(VARY, HeaderValue::from(PREFER));
-    Ok(called)
+    response.headers_mut().append(VARY, HeaderValue::from(PREFER));
+    Ok(match date {
+        Some(date) => Called::simulated(response, Delivery { applied: date.to_string(), ..Delivery::default() }),
+        None => response.into(),
+    })
 }
 
 /// Returns the document as of `now`.

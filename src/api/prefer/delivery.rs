@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::Response;
 use axum::http::header::CONTENT_LENGTH;
+use axum::http::{HeaderName, HeaderValue, Response};
 use bounded_http::NoResponse;
 use bytes::Bytes;
 use futures_util::stream::{self, Stream};
@@ -16,6 +16,8 @@ use tokio::time::{Instant, sleep};
 use crate::api::error::ApiError;
 use crate::api::recorder::record::{LOST_BY_CLIENT, RecordedRequest};
 use crate::api::response::{self, Sent};
+
+const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
 
 /// Pieces of a paced body per second.
 const PIECES: u16 = 10;
@@ -32,6 +34,15 @@ pub struct Called {
     pub response: response::Response,
     /// `None` unless the request got a simulation.
     pub delivery: Option<Box<Delivery>>,
+}
+
+impl Called {
+    /// A simulated response, which says so.
+    pub fn simulated(mut response: response::Response, delivery: Delivery) -> Self {
+        let applied = HeaderValue::try_from(&delivery.applied).expect("values that apply are visible ASCII characters");
+        response.headers_mut().insert(PREFERENCE_APPLIED, applied);
+        Self { response, delivery: Some(Box::new(delivery)) }
+    }
 }
 
 impl From<response::Response> for Called {

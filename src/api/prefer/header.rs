@@ -1,9 +1,8 @@
 //! The `Prefer` header (RFC 7240).
 
-use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use axum::http::{HeaderMap, HeaderName};
 
 pub const PREFER: HeaderName = HeaderName::from_static("prefer");
-pub const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
 
 /// The preferences of a `Prefer` header: names and values, without parameters.
 #[derive(Debug)]
@@ -56,14 +55,10 @@ fn split(text: &str, separator: char) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Writes `Preference-Applied`.
-pub fn confirm(applied: &str, headers: &mut HeaderMap) {
-    let applied = HeaderValue::try_from(applied).expect("values that apply are visible ASCII characters");
-    headers.insert(PREFERENCE_APPLIED, applied);
-}
-
 #[cfg(test)]
 mod tests {
+    use axum::http::HeaderValue;
+
     use super::*;
 
     fn value(lines: &[&'static str], name: &str) -> Option<String> {
