@@ -120,10 +120,8 @@ impl Addresses {
     }
 
     /// Returns the origins of the store listener's own pages.
-    pub fn store_origins(&self) -> Vec<String> {
-        let mut origins = vec![BaseUrl::of_bound(&self.scheme, self.store_bound).origin(), self.base_url.origin()];
-        origins.dedup();
-        origins
+    pub fn store_origins(&self) -> [String; 2] {
+        [BaseUrl::of_bound(&self.scheme, self.store_bound).origin(), self.base_url.origin()]
     }
 
     /// Returns the addresses by which the client of a request to `listener` reaches the service. A listener that is bound to

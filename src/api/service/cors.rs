@@ -9,8 +9,6 @@ use axum::http::header::{
 };
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method};
-use bytes::Bytes;
-use http_body_util::Full;
 
 use crate::api::addresses::Addresses;
 use crate::api::operations::{Listener, Operation};
@@ -70,7 +68,7 @@ impl Cors {
 
     /// The response to a preflight. A browser reads it only if its origin is allowed.
     pub fn answer_preflight(&self) -> Response {
-        let mut response = Response::new(Full::new(Bytes::new()));
+        let mut response = Response::default();
         response.headers_mut().extend([
             (ACCESS_CONTROL_ALLOW_METHODS, self.methods.clone()),
             (ACCESS_CONTROL_ALLOW_HEADERS, ALLOWED),
