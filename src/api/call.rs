@@ -6,7 +6,7 @@ use axum::http::Method;
 use axum::http::request::Parts;
 
 use super::caller::Caller;
-use super::error::ApiError;
+use super::error::{ApiError, Code};
 use super::input::idempotency::IDEMPOTENCY_KEY;
 use super::input::query_and_body::{self, RequestBody};
 use super::operations::Operation;
@@ -34,7 +34,10 @@ impl Call<'_> {
         if takes_body || is_chunked {
             let bytes = query_and_body::read(headers, body, is_chunked).await?;
             if takes_body {
-                self.body = query_and_body::json_text(self.head, bytes)?;
+                // Such an operation has no query parameters.
+                query_and_body::parameters(self.query(), [])?;
+                let text = String::from_utf8(bytes);
+                self.body = text.map_err(|_| ApiError::new(Code::InvalidJson, "The body is not UTF-8."))?;
             }
         }
         Ok(())

@@ -81,7 +81,7 @@ impl Simulation {
         if is_for_another {
             return Ok(None);
         }
-        if preferences.is_partial() {
+        if preferences.given.iter().any(|it| it.portion().is_some()) {
             let is_first = |it: &Preference| matches!(it, Preference::First(_));
             let resets =
                 if preferences.given.iter().any(is_first) { Some(call.api.store.resets().await?) } else { None };

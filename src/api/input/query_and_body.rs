@@ -6,7 +6,6 @@ use std::iter;
 use axum::BoxError;
 use axum::body::HttpBody;
 use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, TRANSFER_ENCODING};
-use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue};
 use bounded_http::BodyTimeout;
 use bytes::Bytes;
@@ -20,12 +19,6 @@ const MAX_BODY: usize = 64 * 1024;
 pub trait RequestBody: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + Unpin {}
 
 impl<B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + Unpin> RequestBody for B {}
-
-/// Returns the JSON text of an operation's body. Such an operation has no query parameters.
-pub fn json_text(head: &Parts, bytes: Vec<u8>) -> Result<String, ApiError> {
-    parameters(head.uri.query(), [])?;
-    String::from_utf8(bytes).map_err(|_| ApiError::new(Code::InvalidJson, "The body is not UTF-8."))
-}
 
 /// Returns the values of the parameters in `query` in the order of `names`. Rejects unknown and repeated parameters,
 /// because ignoring a filter would return unwanted results.

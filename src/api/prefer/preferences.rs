@@ -170,11 +170,6 @@ impl Preferences {
         })
     }
 
-    /// Returns whether the preferences apply to a part of the requests, which must be counted.
-    pub fn is_partial(&self) -> bool {
-        self.given.iter().any(|preference| preference.portion().is_some())
-    }
-
     /// The response instead of that of the operation. `None` if the operation is executed.
     pub fn failure(&self, operation: Operation) -> Option<Failure> {
         let find = |is_one: fn(&Preference) -> bool| {
