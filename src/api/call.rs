@@ -76,7 +76,7 @@ impl Call<'_> {
             None => IdempotencyKey::parse(first.as_bytes()),
             Some(_) => Err(Invalid("is given more than once".into())),
         };
-        let key = key.map_err(|invalid| ApiError::invalid_value("Idempotency-Key", &invalid))?;
+        let key = key.map_err(ApiError::invalid_value("Idempotency-Key"))?;
         let (operation, path, now) = (self.operation.id(), self.head.uri.path(), self.api.clock.steady());
         let request = KeyedRequest::new(self.account, operation, &key, path, &self.body, now);
         Ok(Some(WriteKey::new(request, respond.clone())))

@@ -94,9 +94,9 @@ impl ApiError {
         Self { cause: Some(Cause(cause.into())), ..self }
     }
 
-    /// The error for a field or parameter with an invalid value.
-    pub fn invalid_value(name: &str, invalid: &Invalid) -> Self {
-        Self::new(Code::InvalidValue, format!("`{name}` {invalid}."))
+    /// Returns a function that makes the error for an invalid field, parameter or header.
+    pub fn invalid_value(name: &str) -> impl Fn(Invalid) -> Self {
+        move |invalid| Self::new(Code::InvalidValue, format!("`{name}` {invalid}."))
     }
 
     pub fn route_not_found() -> Self {

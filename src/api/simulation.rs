@@ -76,7 +76,7 @@ impl Simulation {
         };
         if let Err(invalid) = preferences.check_strictly(reject) {
             query_and_body::check_declared_body(&call.head.headers)?;
-            return Err(ApiError::invalid_value("Prefer", &invalid));
+            return Err(ApiError::invalid_value("Prefer")(invalid));
         }
         if is_for_another {
             return Ok(None);

@@ -35,7 +35,7 @@ pub fn serve(api: &Api, version: Version, headers: &HeaderMap) -> Result<Called,
     let is_date = |it: &Preference| matches!(it, Preference::Date(_));
     let applies = |it: &Preference| is_for_operation || is_date(it) || matches!(it, Preference::Strict(_));
     let reject = |it: &Preference| (!applies(it)).then(|| "does not apply to the OpenAPI document".to_owned());
-    preferences.check_strictly(reject).map_err(|invalid| ApiError::invalid_value("Prefer", &invalid))?;
+    preferences.check_strictly(reject).map_err(ApiError::invalid_value("Prefer"))?;
     let date = preferences.given.iter().find(|it| is_date(it) && !is_for_operation);
     let day = date.and_then(|_| preferences.day(now)).unwrap_or(now);
     let mut response = as_of(day, api, version, headers);

@@ -42,7 +42,7 @@ pub async fn list(call: &Call<'_>) -> Result<Response, ApiError> {
 /// Parses `after`. Any id is a valid position in the list, even the id of a deleted message.
 fn parse_cursor(text: &str) -> Result<MessageId, ApiError> {
     let expected = "must be the id of a message: `msg_` and 32 hexadecimal digits";
-    MessageId::parse(text).ok_or_else(|| pagination::invalid("after")(Invalid(expected.into())))
+    MessageId::parse(text).ok_or_else(|| ApiError::invalid_value("after")(Invalid(expected.into())))
 }
 
 pub fn parse_message(text: &str) -> Result<MessageText, ApiError> {

@@ -62,8 +62,7 @@ impl<'b, const N: usize> Fields<'b, N> {
         name: &str,
         parse: impl FnOnce(Cow<'_, str>) -> Result<T, Invalid>,
     ) -> Result<Option<T>, ApiError> {
-        let parsed = self.value(name).map(|value| string(value).and_then(parse)).transpose();
-        parsed.map_err(|invalid| ApiError::invalid_value(name, &invalid))
+        self.value(name).map(|value| string(value).and_then(parse)).transpose().map_err(ApiError::invalid_value(name))
     }
 
     pub fn required_string<T>(
@@ -77,7 +76,7 @@ impl<'b, const N: usize> Fields<'b, N> {
     /// Parses a required int64 field.
     pub fn required_integer(&self, name: &str) -> Result<i64, ApiError> {
         let value = self.value(name).ok_or_else(|| missing(name))?;
-        integer(value).map_err(|invalid| ApiError::invalid_value(name, &invalid))
+        integer(value).map_err(ApiError::invalid_value(name))
     }
 
     fn value(&self, name: &str) -> Option<&'b str> {

@@ -27,7 +27,7 @@ pub fn query_of<Status>(
 ) -> Result<PageQuery<Status>, ApiError> {
     Ok(PageQuery {
         limit: limit(given)?,
-        status: status.map(|text| parse(&text).map_err(invalid("status"))).transpose()?,
+        status: status.map(|text| parse(&text).map_err(ApiError::invalid_value("status"))).transpose()?,
         after: after.map(|text| number("after", &text)).transpose()?,
         direction: Direction::Ascending,
     })
@@ -35,17 +35,12 @@ pub fn query_of<Status>(
 
 pub fn limit(text: Option<Cow<'_, str>>) -> Result<PageLimit, ApiError> {
     let Some(text) = text else { return Ok(PageLimit::default()) };
-    PageLimit::new(number("limit", &text)?).map_err(invalid("limit"))
+    PageLimit::new(number("limit", &text)?).map_err(ApiError::invalid_value("limit"))
 }
 
-pub fn number(name: &'static str, text: &str) -> Result<i64, ApiError> {
+pub fn number(name: &str, text: &str) -> Result<i64, ApiError> {
     let expected = "must be an integer: digits with an optional minus sign, within 64 bits";
-    integer(text).ok_or_else(|| invalid(name)(Invalid(expected.into())))
-}
-
-/// Returns a function that makes the error for an invalid parameter.
-pub fn invalid(name: &'static str) -> impl Fn(Invalid) -> ApiError {
-    move |invalid| ApiError::invalid_value(name, &invalid)
+    integer(text).ok_or_else(|| ApiError::invalid_value(name)(Invalid(expected.into())))
 }
 
 /// Returns a parameter for a query that has others before it. Empty without a value.
