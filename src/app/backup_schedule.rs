@@ -136,13 +136,9 @@ fn remove(file: &Path) -> io::Result<()> {
 
 /// Returns the backups in a folder by their names, oldest first. Ignores other files.
 fn made(folder: &Path) -> io::Result<Vec<(Timestamp, PathBuf)>> {
-    let mut made = Vec::new();
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        if let Some(at) = entry.file_name().to_str().and_then(time_of) {
-            made.push((at, entry.path()));
-        }
-    }
+    let entries = fs::read_dir(folder)?.collect::<io::Result<Vec<_>>>()?;
+    let made = entries.iter().filter_map(|entry| Some((time_of(entry.file_name().to_str()?)?, entry.path())));
+    let mut made: Vec<_> = made.collect();
     made.sort();
     Ok(made)
 }
