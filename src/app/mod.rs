@@ -29,7 +29,7 @@ use crate::relay::Endpoint;
 use crate::runtime::clock::Clock;
 use crate::store::Store;
 pub use listeners::Sockets;
-use shutdown::{Signals, follow_log_level};
+use shutdown::follow_log_level;
 use systemd::PassedSockets;
 pub use systemd::passed_sockets;
 
@@ -139,7 +139,7 @@ pub async fn start(
     stops: Option<UnboundedReceiver<()>>,
     ready: impl AsyncFnOnce(&Addresses, Option<SocketAddr>) -> Result<()>,
 ) -> Result<Ready> {
-    let (mut signals, log_level) = (Signals::listen(stops)?, follow_log_level()?);
+    let (mut signals, log_level) = (shutdown::listen(stops)?, follow_log_level()?);
     let (tls, endpoint, passed, settings) = prepare(settings)?;
     let settings = &settings;
     for warning in plaintext_check::check(settings, store.deployment())? {

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bounded_http::Stop;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use futures_util::StreamExt;
+use futures_util::stream::{BoxStream, poll_fn, select};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -25,39 +27,20 @@ const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
 /// written back, which the next start continues.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The signals that ask the process to stop.
-#[derive(Debug)]
-pub enum Signals {
-    Caught {
-        terminate: Signal,
-        interrupt: Signal,
-    },
-    /// Requests of a command that catches the signals. Their sender outlives the service.
-    Requests(UnboundedReceiver<()>),
-}
+/// The signals that ask the process to stop. They never end.
+pub type Signals = BoxStream<'static, ()>;
 
-impl Signals {
-    /// Listens for the signals, or for `requests` in their place.
-    pub fn listen(requests: Option<UnboundedReceiver<()>>) -> io::Result<Self> {
-        if let Some(requests) = requests {
-            return Ok(Self::Requests(requests));
-        }
-        if systemd::is_supervisor() {
-            // `systemctl reload` must not end a service that has no certificate to reload. The handler stays.
-            drop(signal(SignalKind::hangup())?);
-        }
-        Ok(Self::Caught { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+/// Listens for the signals, or for `requests` of a command that catches them. The sender of these outlives the service.
+pub fn listen(requests: Option<UnboundedReceiver<()>>) -> io::Result<Signals> {
+    if let Some(mut requests) = requests {
+        return Ok(poll_fn(move |cx| requests.poll_recv(cx)).boxed());
     }
-
-    async fn next(&mut self) {
-        match self {
-            Self::Caught { terminate, interrupt } => tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-            },
-            Self::Requests(requests) => _ = requests.recv().await,
-        }
+    if systemd::is_supervisor() {
+        // `systemctl reload` must not end a service that has no certificate to reload. The handler stays.
+        drop(signal(SignalKind::hangup())?);
     }
+    let each = |kind| signal(kind).map(|mut signal| poll_fn(move |cx| signal.poll_recv(cx)));
+    Ok(select(each(SignalKind::terminate())?, each(SignalKind::interrupt())?).boxed())
 }
 
 /// Waits for `server` to end. Asks it to drain on the first signal and to close all connections on the second.
@@ -81,7 +64,7 @@ pub async fn until_stopped(
                 ended?;
                 return failure.map_or(Ok(()), |why: String| Err(why.into()));
             }
-            () = signals.next() => {
+            _ = signals.next() => {
                 tracing::info!("stopping");
                 systemd::notify(systemd::STOPPING);
                 stop.send_modify(|stop| *stop = if *stop == Stop::No { Stop::Drain } else { Stop::Now });
@@ -121,7 +104,7 @@ pub async fn finish(backups: Option<Backups>, relay: Option<Relay>, api: &Api, s
     tokio::select! {
         () = parts => {}
         // Acknowledged writes are in the log on the disk. Messages whose acknowledgement is not stored are sent again.
-        () = signals.next() => tracing::warn!("second signal received, exiting without closing the database"),
+        _ = signals.next() => tracing::warn!("second signal received, exiting without closing the database"),
     }
 }
 
