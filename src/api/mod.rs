@@ -30,7 +30,7 @@ pub use endpoints::messages::parse_message;
 pub use endpoints::pets::{parse_new_pet, parse_pet_query};
 pub use error::{ApiError, Cause, Code};
 pub use operations::{Listener, Operation, Permission, Target};
-pub use prefer::header::Prefer;
+pub use prefer::header::parse as parse_prefer;
 pub use response::{Response, Sent};
 pub use service::listener_service::ListenerService;
 pub use state::{Api, ApiSettings, PasswordCounters};

@@ -17,7 +17,7 @@ use super::execute::execute;
 use super::input::query_and_body::{self, RequestBody};
 use super::operations::Operation::{CreatePet, GetPet};
 use super::prefer::delivery::{Called, Delivery};
-use super::prefer::header::{PREFER, Prefer};
+use super::prefer::header::{self, PREFER};
 use super::prefer::preference::{Broken, Dropped, Preference, RetryAfter};
 use super::prefer::preferences::{Failure, Preferences, Simulator, midnight};
 use super::response::{Response, content, with_content_type};
@@ -43,7 +43,7 @@ pub async fn call(
 ) -> Result<Option<Called>, ApiError> {
     let Some(simulator) = &call.api.simulator else { return Ok(None) };
     let (headers, caller) = (&call.head.headers, call.caller);
-    let requested = headers.contains_key(PREFER).then(|| Preferences::of(&Prefer::of(headers), call.api.clock.now()));
+    let requested = headers.contains_key(PREFER).then(|| Preferences::of(&header::line(headers), call.api.clock.now()));
     let of_key = || caller.key().and_then(|key| key.preferences.as_ref());
     let Some(preferences) = requested.as_ref().or_else(of_key) else { return Ok(None) };
     // Boxed, because it is rarely needed.

@@ -13,7 +13,7 @@ use crate::api::documents::openapi::{Version, document};
 use crate::api::error::ApiError;
 use crate::api::operations::Listener;
 use crate::api::prefer::delivery::{Called, Delivery};
-use crate::api::prefer::header::{PREFER, Prefer};
+use crate::api::prefer::header::{self, PREFER};
 use crate::api::prefer::preference::Preference;
 use crate::api::prefer::preferences::Preferences;
 use crate::api::response::Response;
@@ -30,7 +30,7 @@ pub fn serve(api: &Api, version: Version, headers: &HeaderMap) -> Result<Called,
     if api.simulator.is_none() {
         return Ok(as_of(now, api, version, headers).into());
     }
-    let preferences = Preferences::of(&Prefer::of(headers), now);
+    let preferences = Preferences::of(&header::line(headers), now);
     let is_for_operation = preferences.find(Preference::operation).is_some();
     let is_date = |it: &Preference| matches!(it, Preference::Date(_));
     let applies = |it: &Preference| is_for_operation || is_date(it) || matches!(it, Preference::Strict(_));

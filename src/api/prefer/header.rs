@@ -4,34 +4,25 @@ use axum::http::{HeaderMap, HeaderName};
 
 pub const PREFER: HeaderName = HeaderName::from_static("prefer");
 
-/// The preferences of a `Prefer` header: names and values, without parameters.
-#[derive(Debug)]
-pub struct Prefer(Vec<(String, String, bool)>);
+/// Returns all `Prefer` lines of a request as one.
+pub fn line(headers: &HeaderMap) -> String {
+    let lines = headers.get_all(PREFER).iter().map(|line| String::from_utf8_lossy(line.as_bytes()));
+    lines.collect::<Vec<_>>().join(",")
+}
 
-impl Prefer {
-    /// Parses all `Prefer` lines of a request.
-    pub fn of(headers: &HeaderMap) -> Self {
-        let lines = headers.get_all(PREFER).iter().map(|line| String::from_utf8_lossy(line.as_bytes()));
-        Self::parse(&lines.collect::<Vec<_>>().join(","))
-    }
-
-    pub fn parse(line: &str) -> Self {
-        let preferences = split(line, ',').map(|preference| {
-            let mut parts = split(preference, ';');
-            let (name, value) = parse(parts.next().unwrap_or_default());
-            (name, value, parts.any(|parameter| !parameter.trim().is_empty()))
-        });
-        Self(preferences.filter(|(name, ..)| !name.is_empty()).collect())
-    }
-
-    /// The preferences in their order, with whether they have parameters. The first one counts if one is repeated.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &str, bool)> {
-        self.0.iter().map(|(name, value, has_parameters)| (&**name, &**value, *has_parameters))
-    }
+/// Parses a `Prefer` line: names and values in their order, and whether they have parameters. The first one counts if one is
+/// repeated.
+pub fn parse(line: &str) -> impl Iterator<Item = (String, String, bool)> {
+    let preferences = split(line, ',').map(|preference| {
+        let mut parts = split(preference, ';');
+        let (name, value) = name_and_value(parts.next().unwrap_or_default());
+        (name, value, parts.any(|parameter| !parameter.trim().is_empty()))
+    });
+    preferences.filter(|(name, ..)| !name.is_empty())
 }
 
 /// Returns the name, which is case-insensitive, in lower case. A missing value is an empty one.
-fn parse(preference: &str) -> (String, String) {
+fn name_and_value(preference: &str) -> (String, String) {
     let (name, value) = preference.split_once('=').unwrap_or((preference, ""));
     let value = value.trim();
     let value = match value.strip_prefix('"').and_then(|value| value.strip_suffix('"')) {
@@ -63,8 +54,7 @@ mod tests {
 
     fn value(lines: &[&'static str], name: &str) -> Option<String> {
         let lines = lines.iter().map(|line| (PREFER, HeaderValue::from_static(line)));
-        let prefer = Prefer::of(&lines.collect());
-        prefer.iter().find(|(given, ..)| *given == name).map(|(_, value, _)| value.to_owned())
+        parse(&line(&lines.collect())).find(|(given, ..)| *given == name).map(|(_, value, _)| value)
     }
 
     #[test]

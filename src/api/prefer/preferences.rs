@@ -9,7 +9,7 @@ use axum::http::{Method, StatusCode};
 use jiff::civil::Date;
 use quick_cache::sync::Cache;
 
-use super::header::Prefer;
+use super::header;
 use super::preference::{Dropped, Preference};
 use crate::api::documents::documented_errors::{DocumentedError, error_with_code, error_with_status};
 use crate::api::input::query_and_body::abridge;
@@ -48,21 +48,21 @@ pub struct Preferences {
 }
 
 impl Preferences {
-    /// The preferences of a request at `now`.
-    pub fn of(prefer: &Prefer, now: Timestamp) -> Self {
+    /// The preferences of a request at `now`, from its `Prefer` line.
+    pub fn of(line: &str, now: Timestamp) -> Self {
         let (mut given, mut ignored) = (Vec::new(), None);
         // Not all names, because a request may have thousands.
-        let mut known: Vec<&str> = Vec::new();
-        for (name, value, has_parameters) in prefer.iter() {
+        let mut known = Vec::new();
+        for (name, value, has_parameters) in header::parse(line) {
             if known.contains(&name) {
                 continue;
             }
-            let parsed = Preference::parse(name, value);
+            let parsed = Preference::parse(&name, &value);
             if parsed.is_some() {
-                known.push(name);
+                known.push(name.clone());
             }
             let why = match parsed {
-                None => format!("has the unknown preference {}", abridge(name)),
+                None => format!("has the unknown preference {}", abridge(&name)),
                 Some(Err(Invalid(why))) => why,
                 Some(Ok(_)) if has_parameters => {
                     format!("has parameters after {name}: separate preferences by commas")
@@ -113,7 +113,7 @@ impl Preferences {
 
     /// The preferences stored with a key. A date that has passed is ignored.
     pub fn of_key(stored: &str, now: Timestamp) -> Self {
-        Self { ignored: None, ..Self::of(&Prefer::parse(stored), now) }
+        Self { ignored: None, ..Self::of(stored, now) }
     }
 
     /// Checks the preferences of a new key, and returns them as they are stored.
@@ -125,7 +125,7 @@ impl Preferences {
         if deployment == Deployment::Production {
             return Err(Invalid("is only possible on staging: production simulates no failures".into()));
         }
-        let mut preferences = Self::of(&Prefer::parse(text), now);
+        let mut preferences = Self::of(text, now);
         if let Some(invalid) = preferences.ignored.take() {
             return Err(invalid);
         }

@@ -7,9 +7,9 @@ use std::sync::LazyLock;
 
 use bounded_http::RequestLine;
 use clap::{Args, Command};
-use http::{HeaderMap, HeaderValue, Method, Uri};
+use http::{Method, Uri};
 use petstore::api::{BaseUrl, Listener, Network};
-use petstore::api::{Prefer, Target, parse_message, parse_new_pet, parse_pet_query};
+use petstore::api::{Target, parse_message, parse_new_pet, parse_pet_query, parse_prefer};
 use petstore::config::{File, ServiceSettings};
 use petstore::domain::{ApiKey, Deployment, IdempotencyKey, MessageId, MessageText};
 use petstore::store::postgres::DatabaseUrl;
@@ -77,10 +77,9 @@ fn postgres_url(bytes: &[u8]) -> bool {
 }
 
 fn prefer(bytes: &[u8]) -> bool {
-    let Ok(line) = HeaderValue::from_bytes(bytes) else { return false };
-    let preferences = Prefer::of(&HeaderMap::from_iter([("prefer".parse().unwrap(), line)]));
-    assert!(preferences.iter().all(|(name, ..)| !name.is_empty() && !name.contains(|c: char| c.is_ascii_uppercase())));
-    preferences.iter().next().is_some()
+    let line = String::from_utf8_lossy(bytes);
+    assert!(parse_prefer(&line).all(|(name, ..)| !name.is_empty() && !name.contains(|c: char| c.is_ascii_uppercase())));
+    parse_prefer(&line).next().is_some()
 }
 
 fn query(bytes: &[u8]) -> bool {
