@@ -64,10 +64,6 @@ pub async fn get(call: &Call<'_>) -> Result<Response, ApiError> {
     Ok(call.api.deprecation.json(pet.to_json()))
 }
 
-pub fn parse_pet_query(query: &str) -> Result<PetQuery, ApiError> {
-    pagination::query(Some(query), PetStatus::parse)
-}
-
 pub fn parse_new_pet(text: &str) -> Result<NewPet, ApiError> {
     let fields = Fields::parse(text, NewPet::FIELDS)?;
     fields.require(&["name", "categoryId"])?;

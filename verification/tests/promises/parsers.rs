@@ -9,9 +9,9 @@ use bounded_http::RequestLine;
 use clap::{Args, Command};
 use http::{Method, Uri};
 use petstore::api::{BaseUrl, Listener, Network};
-use petstore::api::{Target, parse_message, parse_new_pet, parse_pet_query, parse_prefer};
+use petstore::api::{Target, parse_message, parse_new_pet, parse_page_query, parse_prefer};
 use petstore::config::{File, ServiceSettings};
-use petstore::domain::{ApiKey, Deployment, IdempotencyKey, MessageId, MessageText};
+use petstore::domain::{ApiKey, Deployment, IdempotencyKey, MessageId, MessageText, PetStatus};
 use petstore::store::postgres::DatabaseUrl;
 
 /// Returns whether the parser accepts the input.
@@ -54,7 +54,7 @@ fn control(bytes: &[u8]) -> bool {
 fn cursor(bytes: &[u8]) -> bool {
     let Ok(text) = str::from_utf8(bytes) else { return false };
     let message = MessageId::parse(text).map(|id| assert_eq!(id.to_string(), text.to_ascii_lowercase()));
-    message.is_some() || parse_pet_query(&format!("after={text}")).is_ok()
+    message.is_some() || parse_page_query(Some(&format!("after={text}")), PetStatus::parse).is_ok()
 }
 
 fn idempotency_key(bytes: &[u8]) -> bool {
@@ -84,7 +84,7 @@ fn prefer(bytes: &[u8]) -> bool {
 
 fn query(bytes: &[u8]) -> bool {
     let Ok(text) = str::from_utf8(bytes) else { return false };
-    let query = parse_pet_query(text);
+    let query = parse_page_query(Some(text), PetStatus::parse);
     query.map(|query| assert!((1..=100).contains(&query.limit.get()))).is_ok()
 }
 
