@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bounded_http::Stop;
 use futures_util::StreamExt;
+use futures_util::future::OptionFuture;
 use futures_util::stream::{BoxStream, poll_fn, select};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -89,12 +90,8 @@ pub async fn until_stopped(
 pub async fn finish(backups: Option<Backups>, relay: Option<Relay>, api: &Api, signals: &mut Signals) {
     let parts = async {
         traces::flush().await;
-        if let Some(backups) = backups {
-            backups.stop().await;
-        }
-        if let Some(relay) = relay {
-            relay.stop().await;
-        }
+        OptionFuture::from(backups.map(Backups::stop)).await;
+        OptionFuture::from(relay.map(Relay::stop)).await;
         let store = Arc::clone(&api.store);
         let closed = api.workers.spawn(async move { store.close().await });
         if timeout(CLOSE_TIMEOUT, closed).await.is_err() {
