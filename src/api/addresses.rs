@@ -77,9 +77,8 @@ impl BaseUrl {
 
     /// Returns scheme, host and port as browsers send them in `Origin` (RFC 6454, section 6.2).
     pub fn origin(&self) -> String {
-        let end = self.url.find("://").map_or(0, |scheme| scheme + 3);
-        let host_end = self.url[end..].find('/').map_or(self.url.len(), |path| end + path);
-        let origin = self.url[..host_end].to_ascii_lowercase();
+        let end = self.url.match_indices('/').nth(2).map_or(self.url.len(), |(path, _)| path);
+        let origin = self.url[..end].to_ascii_lowercase();
         let default_port = if origin.starts_with("https:") { ":443" } else { ":80" };
         origin.strip_suffix(default_port).unwrap_or(&origin).to_owned()
     }

@@ -44,7 +44,6 @@ impl RecordedRequest {
                 response_body: text(answer),
             }
         });
-        let loss = response.is_none().then_some(LOST_BY_CLIENT);
         Box::new(Self {
             id: 0,
             owner,
@@ -54,7 +53,7 @@ impl RecordedRequest {
             operation: target.1,
             line: RedactedText::of(line.as_bytes(), LISTED),
             status: response.map(|response| response.status().as_u16()),
-            loss: loss.map_or_else(OnceLock::new, OnceLock::from),
+            loss: if response.is_some() { OnceLock::new() } else { LOST_BY_CLIENT.into() },
             error: response.and_then(|response| RecordedError::of(response.status(), &answer)),
             request_id: RedactedText::default(),
             simulated: None,
