@@ -132,12 +132,8 @@ impl Traffic {
 
     pub fn write(&self, out: &mut Exposition) {
         let pages: Vec<_> = self.pages.lock().values().cloned().collect();
-        let operations = self.operations.iter().flatten();
-        let mut routes: Vec<&Route> = operations.chain(pages.iter().map(Arc::as_ref)).collect();
-        routes.sort_by(|a, b| a.template.cmp(&b.template));
-        routes.push(&self.unmatched);
-        let methods =
-            || routes.iter().flat_map(|route| route.methods().map(move |(name, method)| (route, name, method)));
+        let routes = || self.operations.iter().flatten().chain(pages.iter().map(Arc::as_ref)).chain([&self.unmatched]);
+        let methods = || routes().flat_map(|route| route.methods().map(move |(name, method)| (route, name, method)));
 
         let mut requests = out.family("petstore_http_requests_total");
         for (route, method, answered) in methods() {
