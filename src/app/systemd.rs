@@ -66,11 +66,9 @@ pub fn passed_sockets() -> Result<PassedSockets, String> {
 }
 
 fn take() -> Result<PassedSockets, String> {
-    // Without it, `listenfd` would take any descriptors.
-    if super::variable("LISTEN_PID").is_none() {
-        return Ok(Vec::new());
-    }
-    let mut passed = ListenFd::from_env();
+    // Without this variable, `listenfd` would take any descriptors.
+    let is_named = super::variable("LISTEN_PID").is_some();
+    let mut passed = if is_named { ListenFd::from_env() } else { ListenFd::empty() };
     if passed.len() == 0 {
         return Ok(Vec::new());
     }
