@@ -35,13 +35,10 @@ pub fn removed() -> ApiError {
     )
 }
 
-/// The headers that announce the deprecation. The listener's service adds them, because errors from outside the handler
-/// have them too.
+/// The headers of a successful response, with a placeholder for the request id. They announce the deprecation. The listener's
+/// service adds those that do, because errors from outside the handler have them too.
 #[derive(Debug)]
-pub struct Deprecation {
-    /// All headers of a successful response, with a placeholder for the request id.
-    headers: HeaderMap,
-}
+pub struct Deprecation(HeaderMap);
 
 impl Deprecation {
     pub fn of_get_pet(addresses: &Addresses) -> Self {
@@ -56,20 +53,20 @@ impl Deprecation {
         headers.insert(SUNSET_HEADER, HeaderValue::from_static(SUNSET));
         headers.insert(LINK, HeaderValue::try_from(link).expect("an address has visible ASCII characters only"));
         headers.insert(X_REQUEST_ID, HeaderValue::from_static(""));
-        Self { headers }
+        Self(headers)
     }
 
     /// The operation's successful response. Copying a map of headers is several times as quick as filling one.
     pub fn json(&self, body: impl Into<Bytes>) -> Response {
         let mut response = Response::new(Full::new(body.into()));
-        *response.headers_mut() = self.headers.clone();
+        *response.headers_mut() = self.0.clone();
         response
     }
 
     pub fn announce(&self, headers: &mut HeaderMap) {
         if !headers.contains_key(LINK) {
             for name in [DEPRECATION_HEADER, SUNSET_HEADER, LINK] {
-                headers.insert(&name, self.headers[&name].clone());
+                headers.insert(&name, self.0[&name].clone());
             }
         }
     }
