@@ -86,27 +86,8 @@ impl Pet<'_> {
     }
 }
 
-/// Number of animals of each status.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StatusCounts {
-    pub available: u64,
-    pub pending: u64,
-    pub sold: u64,
-}
-
-impl StatusCounts {
-    pub fn of(&mut self, status: PetStatus) -> &mut u64 {
-        match status {
-            PetStatus::Available => &mut self.available,
-            PetStatus::Pending => &mut self.pending,
-            PetStatus::Sold => &mut self.sold,
-        }
-    }
-
-    pub const fn total(&self) -> u64 {
-        self.available + self.pending + self.sold
-    }
-}
+/// Number of animals of each status, in the order of [`PetStatus::ALL`].
+pub type StatusCounts = [u64; PetStatus::ALL.len()];
 
 /// Selects one page of animals.
 pub type PetQuery = PageQuery<PetStatus>;

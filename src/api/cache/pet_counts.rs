@@ -84,7 +84,7 @@ mod tests {
         let options = Options { deployment: Some(Deployment::Staging), ..Options::new(folder.path()) };
         let store = Arc::new(Store::Sqlite(Sqlite::open(&options).unwrap()));
         let counts = PetCounts::default();
-        let million = StatusCounts { sold: 1_000_000, ..StatusCounts::default() };
+        let million = [0, 0, 1_000_000];
         let until = Instant::now() + Duration::from_hours(1);
         *counts.0.lock().await = Some(Kept { counts: million, until, resets: 0 });
         assert_eq!(counts.get(&store).await.unwrap(), million);

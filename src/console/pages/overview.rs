@@ -63,7 +63,6 @@ pub async fn show(user: CurrentUser) -> Result<Response, PageError> {
 
 impl Overview<'_> {
     fn cards(&self) -> [(PetStatus, String); 3] {
-        let mut counts = self.counts;
-        PetStatus::ALL.map(|status| (status, grouped(*counts.of(status))))
+        PetStatus::ALL.map(|status| (status, grouped(self.counts[status as usize])))
     }
 }

@@ -103,12 +103,12 @@ impl Store {
     pub async fn count_pets_by_status(&self) -> Result<StatusCounts> {
         let mut counts = StatusCounts::default();
         for (status, count) in self.all_long::<(PetStatus, i64)>(COUNTS.of(self).into()).await? {
-            *counts.of(status) = count.unsigned_abs();
+            counts[status as usize] = count.unsigned_abs();
         }
         Ok(counts)
     }
 
     pub async fn count_pets(&self) -> Result<u64> {
-        Ok(self.count_pets_by_status().await?.total())
+        Ok(self.count_pets_by_status().await?.iter().sum())
     }
 }
