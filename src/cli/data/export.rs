@@ -14,6 +14,9 @@ use crate::cli::{Outcome, tell};
 use crate::store::sqlite::{self, AtomicFile, folder_of};
 use crate::store::{ExportError, Exported};
 
+/// Writes a line of an export, without its line feed.
+type WriteLine<'a> = &'a mut (dyn FnMut(&[u8]) -> io::Result<()> + Send);
+
 /// Destination of an export.
 #[derive(Args, Debug)]
 pub struct Target {
@@ -25,27 +28,25 @@ pub struct Target {
 }
 
 impl Target {
-    /// Exports with `write`, which returns the number of items, and reports the number of `what`. Shows a progress bar for
-    /// `count` items, or only the number exported so far if `count` is `None`.
+    /// Exports with `export`, which returns the number of lines, and reports the number of `what`. Shows a progress bar for
+    /// `count` lines, or only the number exported so far if `count` is `None`.
     pub async fn export(
         &self,
         data_dir: &Path,
         what: &str,
         count: Option<u64>,
-        write: impl AsyncFnOnce(&mut (dyn Write + Send), &ProgressBar) -> Exported,
+        export: impl AsyncFnOnce(WriteLine<'_>) -> Exported,
     ) -> Outcome {
         let template = match count {
             Some(_) => "{msg} {wide_bar} {human_pos} of {human_len}{left}",
             None => "{msg} {human_pos}",
         };
-        let progress = &progress::bar(count.unwrap_or_default(), "exporting", template);
+        let progress = progress::bar(count.unwrap_or_default(), "exporting", template);
         if self.file().is_none() && io::stdout().is_terminal() {
             // The export itself goes to the terminal.
             progress.set_draw_target(ProgressDrawTarget::hidden());
         }
-        let exported = self.write(data_dir, async |out| write(out, progress).await).await?;
-        progress.finish_and_clear();
-        match exported {
+        match self.write(data_dir, progress, export).await? {
             // The reader has closed the pipe, as in `petstore pets export | head`.
             Err(ExportError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             Err(error) => Err(error.into()),
@@ -67,14 +68,15 @@ impl Target {
     async fn write(
         &self,
         data_dir: &Path,
-        write: impl AsyncFnOnce(&mut (dyn Write + Send)) -> Exported,
+        progress: ProgressBar,
+        export: impl AsyncFnOnce(WriteLine<'_>) -> Exported,
     ) -> Outcome<Exported> {
-        let Some(path) = self.file() else { return Ok(buffered(&mut io::stdout(), write).await) };
+        let Some(path) = self.file() else { return Ok(lines(io::stdout(), progress, export).await) };
         let named = |error| named(path, &error);
         // Devices and pipes are written to, not replaced.
         if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
-            let mut file = File::options().write(true).open(path).map_err(named)?;
-            return Ok(buffered(&mut file, write).await);
+            let file = File::options().write(true).open(path).map_err(named)?;
+            return Ok(lines(file, progress, export).await);
         }
         let exists = || format!("{} already exists; use --force to replace it", path.display());
         // `publish` detects a file that another process creates during the export.
@@ -85,7 +87,10 @@ impl Target {
         let to = &sqlite::folder(data_dir).outside(path).map_err(named)?;
         interrupt::catch()?;
         let mut partial = AtomicFile::in_folder(folder_of(to), sqlite::NAME).map_err(named)?;
-        let exported = buffered(&mut Interruptible(partial.file(), path), write).await;
+        let exported = lines(partial.file(), progress, export).await;
+        if interrupt::is_received() {
+            return Err(format!("interrupted: nothing was written to {}", path.display()).into());
+        }
         if exported.is_ok() {
             partial.publish(to, self.force).map_err(|error| match error.kind() {
                 io::ErrorKind::AlreadyExists => exists(),
@@ -101,28 +106,22 @@ pub fn named(path: &Path, error: &io::Error) -> String {
     format!("{}: {error}", path.display())
 }
 
-/// A file whose writes fail after SIGINT or SIGTERM.
-struct Interruptible<'a>(&'a mut File, &'a Path);
-
-impl Write for Interruptible<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if interrupt::is_received() {
-            return Err(io::Error::other(format!("interrupted: nothing was written to {}", self.1.display())));
-        }
-        self.0.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
-    }
-}
-
-async fn buffered(
-    out: &mut (dyn Write + Send),
-    write: impl AsyncFnOnce(&mut (dyn Write + Send)) -> Exported,
+/// Exports to `out`, until a signal.
+async fn lines(
+    out: impl Write + Send,
+    progress: ProgressBar,
+    export: impl AsyncFnOnce(WriteLine<'_>) -> Exported,
 ) -> Exported {
     let mut out = BufWriter::with_capacity(1 << 18, out);
-    let exported = write(&mut out).await?;
+    let mut write = |line: &[u8]| {
+        if interrupt::is_received() {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        progress.inc(1);
+        out.write_all(line)?;
+        out.write_all(b"\n")
+    };
+    let exported = export(&mut write).await?;
     out.flush()?;
     Ok(exported)
 }

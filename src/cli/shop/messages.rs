@@ -99,13 +99,9 @@ impl Messages {
                 let query = filter.query(store, None).await?;
                 let count = store.count_messages(&query).await.ok();
                 target
-                    .export(&common.data_dir, "message", count, async |out, progress| {
-                        let mut line = |record: MessageRecord| {
-                            progress.inc(1);
-                            serde_json::to_writer(&mut *out, &record.json())?;
-                            out.write_all(b"\n")
-                        };
-                        store.export_messages(&query, &mut line).await
+                    .export(&common.data_dir, "message", count, async |write| {
+                        let mut write = |record: MessageRecord| write(record.json().to_string().as_bytes());
+                        store.export_messages(&query, &mut write).await
                     })
                     .await
             }),

@@ -56,15 +56,8 @@ impl Pets {
             Self::Export(target) => with_store(common, None, async |store| {
                 let count = store.count_pets().await.ok();
                 target
-                    .export(&common.data_dir, "animal", count, async |out, progress| {
-                        let mut line = Vec::with_capacity(128);
-                        let mut write = |pet: Pet<'_>| {
-                            line.clear();
-                            pet.write_json(&mut line);
-                            line.push(b'\n');
-                            progress.inc(1);
-                            out.write_all(&line)
-                        };
+                    .export(&common.data_dir, "animal", count, async |write| {
+                        let mut write = |pet: Pet<'_>| write(&pet.to_json());
                         store.export_pets(&mut write).await
                     })
                     .await
