@@ -15,6 +15,7 @@ use crate::cli::terminal::{interrupt, progress};
 use crate::cli::{Outcome, tell};
 use crate::config::Common;
 use crate::domain::NewPet;
+use crate::store::PetSource;
 
 /// Maximum length of a line in bytes, as of a request body. Longer lines are not held in memory.
 const LONGEST_LINE: u64 = 64 * 1024;
@@ -54,23 +55,18 @@ impl AnimalFile {
     pub fn check(&mut self) -> Outcome<(u64, u64)> {
         let progress = progress::of_file(&self.0, "checking");
         let (mut animals, mut invalid) = (0, 0);
-        for line in lines(self.0.try_clone()?, progress.clone()) {
-            let line = line?;
+        for animal in lines(self.0.try_clone()?, progress.clone()) {
             if interrupt::is_received() {
-                progress.finish_and_clear();
                 return Err(INTERRUPTED.into());
             }
-            let Err(why) = line.animal else {
+            let Err(why) = animal? else {
                 animals += 1;
                 continue;
             };
             invalid += 1;
-            match invalid {
-                ..=REPORTED => progress.suspend(|| tell(Level::WARN, &format!("line {}: {why}", line.number))),
-                _ if invalid == REPORTED + 1 => {
-                    progress.suspend(|| tell(Level::WARN, "further invalid lines are not shown"));
-                }
-                _ => {}
+            if invalid <= REPORTED + 1 {
+                let warning = if invalid > REPORTED { "further invalid lines are not shown" } else { &why };
+                progress.suspend(|| tell(Level::WARN, warning));
             }
         }
         progress.finish_and_clear();
@@ -81,22 +77,16 @@ impl AnimalFile {
         Ok((animals, invalid))
     }
 
-    /// Returns the animals, which end with an error at an invalid line or after a signal, and the progress bar of reading
-    /// them. With `keep_going`, invalid lines are skipped.
-    pub fn animals(
-        self,
-        keep_going: bool,
-    ) -> (impl Iterator<Item = Result<NewPet, String>> + Send + use<>, ProgressBar) {
+    /// Returns the animals, which end with an error at an invalid line or after a signal. With `keep_going`, invalid lines
+    /// are skipped.
+    pub fn animals(self, keep_going: bool) -> PetSource {
         let progress = progress::of_file(&self.0, "importing");
-        let animals = lines(self.0, progress.clone()).filter_map(move |line| match line {
+        Box::new(lines(self.0, progress).filter_map(move |animal| match animal {
             _ if interrupt::is_received() => Some(Err(INTERRUPTED.to_owned())),
-            Ok(line) => match line.animal {
-                Err(_) if keep_going => None,
-                animal => Some(animal.map_err(|why| format!("line {}: {why}", line.number))),
-            },
+            Ok(Err(_)) if keep_going => None,
+            Ok(animal) => Some(animal),
             Err(error) => Some(Err(error.to_string())),
-        });
-        (animals, progress)
+        }))
     }
 }
 
@@ -110,13 +100,8 @@ fn spool(source: &mut impl Read, folder: Option<&Path>) -> io::Result<File> {
     Ok(copy)
 }
 
-struct Line {
-    number: u64,
-    animal: Result<NewPet, String>,
-}
-
-/// Returns the non-blank lines of a file, each parsed as an animal.
-fn lines(file: File, progress: ProgressBar) -> impl Iterator<Item = io::Result<Line>> + Send {
+/// Parses each non-blank line of a file as an animal.
+fn lines(file: File, progress: ProgressBar) -> impl Iterator<Item = io::Result<Result<NewPet, String>>> + Send {
     let (mut reader, mut number) = (BufReader::with_capacity(1 << 18, file), 0);
     let mut next = move || {
         let mut bytes = Vec::with_capacity(128);
@@ -143,7 +128,7 @@ fn lines(file: File, progress: ProgressBar) -> impl Iterator<Item = io::Result<L
                 let text = std::str::from_utf8(line).map_err(|_| "The line is not UTF-8.".to_owned());
                 text.and_then(|text| parse_new_pet(text).map_err(|error| describe(&error)))
             };
-            return Ok(Some(Line { number, animal }));
+            return Ok(Some(animal.map_err(|why| format!("line {number}: {why}"))));
         }
     };
     iter::from_fn(move || next().transpose())

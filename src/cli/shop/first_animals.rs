@@ -39,7 +39,7 @@ impl FirstAnimals {
                     let why = format!("{} has no animals (--pets): to have none, use --empty", path.display());
                     return Err(why.into());
                 }
-                Ok(Box::new(file.animals(false).0))
+                Ok(file.animals(false))
             }
         }
     }

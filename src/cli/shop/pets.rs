@@ -75,11 +75,9 @@ fn import(common: &Common, file: &Path, keep_going: bool) -> Outcome {
     if invalid > 0 && !keep_going {
         return Err(format!("nothing was imported: {lines}; use --keep-going to skip them").into());
     }
-    let (animals, progress) = file.animals(keep_going);
-    let new = Some(Deployment::Production);
-    let added = with_store(common, new, async |store| Ok(store.import_pets(Box::new(animals)).await?));
-    progress.finish_and_clear();
-    let added = counted(added?, "animal");
+    let (animals, new) = (file.animals(keep_going), Some(Deployment::Production));
+    let added = with_store(common, new, async |store| Ok(store.import_pets(animals).await?))?;
+    let added = counted(added, "animal");
     let skipped = if invalid > 0 { format!(", skipped {lines}") } else { String::new() };
     tell(Level::INFO, &format!("imported {added}{skipped}"));
     Ok(())
