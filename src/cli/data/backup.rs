@@ -123,12 +123,9 @@ pub fn check(service: &ServiceSettings, common: &Common) -> Outcome {
 
 /// Runs `copy` with a progress bar on a terminal, until a signal.
 fn with_bar<T>(what: &'static str, copy: impl FnOnce(backup::Progress<'_>) -> T) -> T {
-    let bar = progress::bar(0, what, BYTES);
-    let copied = copy(&mut |done, of| {
-        bar.set_length(of);
-        bar.set_position(done);
+    let show = progress::of_copy(what, BYTES);
+    copy(&mut |done, of| {
+        show(done, of);
         !interrupt::is_received()
-    });
-    bar.finish_and_clear();
-    copied
+    })
 }

@@ -37,18 +37,12 @@ impl Move {
             sqlite::Options { deployment: common.deployment, create: None, ..sqlite::Options::new(&common.data_dir) };
         let embedded = Common { database_url: None, ..common.clone() };
         let from = Sqlite::open(&options).map_err(|error| not_opened(&embedded, error))?;
-        let progress = progress::bar(0, "moving", "{msg} {wide_bar} {percent}%{left}");
-        let actor = actor();
+        let show = progress::of_copy("moving", "{msg} {wide_bar} {percent}%{left}");
         let moved = block_on(runtime()?, async {
-            let moved = copy_to_postgres::copy(&from, to, &actor, |done, of| {
-                progress.set_length(of);
-                progress.set_position(done);
-            });
-            let moved = moved.await;
+            let moved = copy_to_postgres::copy(&from, to, &actor(), show).await;
             from.close().await;
             moved
         });
-        progress.finish_and_clear();
         let moved = moved.map_err(|error| format!("{to}: {error}"))?;
         let tables = moved.iter().map(|(table, rows)| {
             let one = match *table {
@@ -61,11 +55,8 @@ impl Move {
             counted(*rows, one)
         });
         tell(Level::INFO, &format!("moved {} to {to}", tables.collect::<Vec<_>>().join(", ")));
-        let left = common.data_dir.display();
-        tell(
-            Level::INFO,
-            &format!("the store in {left} is unchanged; move it away, so that it is not served by mistake"),
-        );
+        let (left, why) = (common.data_dir.display(), "so that it is not served by mistake");
+        tell(Level::INFO, &format!("the store in {left} is unchanged; move it away, {why}"));
         Ok(())
     }
 }

@@ -12,7 +12,7 @@ const ESTIMATE_DELAY: Duration = Duration::from_secs(3);
 /// Template of a bar that counts bytes.
 pub const BYTES: &str = "{msg} {wide_bar} {binary_bytes} of {binary_total_bytes}{left}";
 
-/// A progress bar, shown on a terminal only. `{left}` in its template is the remaining time.
+/// A progress bar, shown on a terminal only, and cleared when it is dropped. `{left}` in its template is the remaining time.
 pub fn bar(length: u64, what: &'static str, template: &str) -> ProgressBar {
     let style = ProgressStyle::with_template(template).expect("the template is valid");
     let style = style.with_key("left", |state: &ProgressState, to: &mut dyn fmt::Write| {
@@ -20,6 +20,15 @@ pub fn bar(length: u64, what: &'static str, template: &str) -> ProgressBar {
         let _ = to.write_str(&remaining(state.elapsed(), state.eta()));
     });
     ProgressBar::new(length).with_style(style).with_message(what)
+}
+
+/// Returns a function that shows how much of a copy is done, and of how much. Dropping it clears the bar.
+pub fn of_copy(what: &'static str, template: &'static str) -> impl Fn(u64, u64) {
+    let bar = bar(0, what, template);
+    move |done, of| {
+        bar.set_length(of);
+        bar.set_position(done);
+    }
 }
 
 /// A bar for reading a file.
