@@ -23,20 +23,16 @@ pub struct Parsed {
 pub fn parse(arguments: &[OsString]) -> Result<Parsed, clap::Error> {
     let command = command();
     environment::ignored(command.clone()).try_get_matches_from(arguments).map_err(hide_passwords)?;
-    let matches = command.clone().try_get_matches_from(arguments).map_err(|error| {
-        let (name, why) = refused(error);
-        invalid(&[environment::variable(&command, &name).unwrap_or(name), why].join(": "))
-    })?;
+    let of_environment = |name: &str| environment::variable(&command, name).unwrap_or_else(|| name.to_owned());
+    let matches = command.clone().try_get_matches_from(arguments).map_err(|error| refused(error, of_environment))?;
     refuse_settings_of_ephemeral(&matches)?;
     let Some(path) = matches.get_one::<PathBuf>("config") else {
         return parsed(matches, File::default());
     };
     let shown = passwords::hidden(&path.display().to_string());
     let file = File::read(path, &command).map_err(|why| invalid(&format!("{shown}: {why}")))?;
-    let matches = file.apply(command).try_get_matches_from(arguments).map_err(|error| {
-        let (name, why) = refused(error);
-        invalid(&[shown, name, why].join(": "))
-    })?;
+    let of_file = |name: &str| format!("{shown}: {name}");
+    let matches = file.apply(command).try_get_matches_from(arguments).map_err(|error| refused(error, of_file))?;
     parsed(matches, file)
 }
 
@@ -71,9 +67,9 @@ fn invalid(why: &str) -> clap::Error {
     clap::Error::raw(ErrorKind::InvalidValue, format!("{why}\n"))
 }
 
-/// Returns the name of the rejected setting and the reason. The reason does not contain the flag, because the value came
-/// from the environment or the file.
-fn refused(error: clap::Error) -> (String, String) {
+/// Returns an error with the source of the rejected setting and the reason. The reason does not contain the flag, because the
+/// value came from the environment or the file.
+fn refused(error: clap::Error, source: impl Fn(&str) -> String) -> clap::Error {
     let error = hide_passwords(error);
     let flag = match error.get(ContextKind::InvalidArg) {
         Some(ContextValue::String(flag)) => flag.as_str(),
@@ -83,7 +79,7 @@ fn refused(error: clap::Error) -> (String, String) {
     let why = error.to_string();
     let end = why.find("\n\nFor more").unwrap_or(why.len());
     let why = why[..end].trim_start_matches("error: ").trim_end().replace(&format!(" for '{flag}'"), "");
-    (name.to_owned(), why)
+    invalid(&format!("{}: {why}", source(name)))
 }
 
 /// Hides passwords in the parts of the command line that `error` quotes.

@@ -112,8 +112,7 @@ fn values(value: &toml::Value) -> Option<Vec<String>> {
 fn scalar(value: &toml::Value) -> Option<String> {
     match value {
         toml::Value::String(text) => Some(text.clone()),
-        toml::Value::Integer(number) => Some(number.to_string()),
-        toml::Value::Boolean(flag) => Some(flag.to_string()),
+        toml::Value::Integer(_) | toml::Value::Boolean(_) => Some(value.to_string()),
         _ => None,
     }
 }
