@@ -3,14 +3,14 @@
 use std::io;
 use std::path::Path;
 
-use clap::{ArgMatches, Subcommand};
+use clap::{ArgMatches, Args, Command, Subcommand};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use tracing::Level;
 
 use crate::app;
 use crate::cli::data::backup;
 use crate::cli::data::database::refuse_standbys;
-use crate::cli::{Outcome, command, not_opened, print, runtime, tell};
+use crate::cli::{Outcome, not_opened, print, runtime, tell};
 use crate::config::{Common, File, ServiceSettings, settings, takes_list};
 use crate::domain::Deployment;
 use crate::net::regular_file::{START_TIMEOUT, in_time};
@@ -90,9 +90,8 @@ fn stored_in(data_dir: &Path) -> store::Result<Option<Deployment>> {
 }
 
 fn show(common: &Common, matches: &ArgMatches, file: &File) -> Outcome {
-    let (matches, command) = (leaf(matches), command());
-    let show = command.find_subcommand("config").and_then(|config| config.find_subcommand("show"));
-    let lines = show.into_iter().flat_map(settings).map(|arg| {
+    let (matches, command) = (leaf(matches), Common::augment_args(ServiceSettings::augment_args(Command::new("show"))));
+    let lines = settings(&command).map(|arg| {
         let name = arg.get_long().unwrap_or_default();
         let from = file.source(arg, matches);
         match toml_value(arg, matches) {
