@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use argon2::{Argon2, PasswordHasher, PasswordVerifier};
+use serde::Serialize;
 use unicode_normalization::UnicodeNormalization;
 
 use super::secret::push_random;
@@ -66,7 +67,7 @@ pub struct Account {
 }
 
 /// An e-mail address. Stored as entered, compared without regard to case and, in Unicode form NFKC, to how it was entered.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Email(String);
 
 impl Email {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use super::secret::{BASE62, push_random};
@@ -76,7 +77,7 @@ impl KeyName {
 }
 
 /// Id of a key, unique within its database. Not a secret.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct KeyId(pub i64);
 
 /// A key to store.
@@ -161,7 +162,8 @@ names! {
 }
 
 /// A key as listed for its owner.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct KeyRecord {
     pub id: KeyId,
     pub name: String,

@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
+use serde::Serialize;
+
 use super::{Email, Timestamp, Transition, names};
 
 names! {
@@ -60,9 +62,11 @@ impl Actor {
 }
 
 /// A row of the audit. Names are those at its time, and stay when an account is deleted.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct AuditEntry {
     pub id: i64,
+    #[serde(rename = "createdAt")]
     pub at: Timestamp,
     /// Not an [`Action`], because a newer process may have written the row.
     pub action: String,

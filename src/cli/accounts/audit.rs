@@ -96,14 +96,6 @@ impl Listed for AuditEntry {
     const FIELDS: &[&str] = &["id", "createdAt", "action", "actor", "clientAddress", "requestId", "subject"];
 
     fn json(&self) -> Value {
-        json!({
-            "id": self.id,
-            "createdAt": self.at,
-            "action": self.action,
-            "actor": self.actor,
-            "subject": self.subject,
-            "clientAddress": self.client_address,
-            "requestId": self.request_id,
-        })
+        json!(self)
     }
 }

@@ -133,18 +133,7 @@ impl Listed for KeyRecord {
     }
 
     fn json(&self) -> Value {
-        json!({
-            "id": self.id.0,
-            "name": self.name,
-            "account": self.account.as_str(),
-            "hint": self.hint,
-            "createdAt": self.created_at,
-            "lastUsedAt": self.last_use(),
-            "expiresAt": self.expires_at,
-            "revokedAt": self.revoked_at,
-            "readOnly": self.read_only,
-            "prefer": self.prefer,
-        })
+        json!(KeyRecord { last_used_at: self.last_use(), ..self.clone() })
     }
 }
 
