@@ -143,9 +143,8 @@ impl MessageId {
 
     /// Parses an id as displayed. `None` if `text` is not an id.
     pub fn parse(text: &str) -> Option<Self> {
-        let digits = text.strip_prefix("msg_").filter(|digits| digits.len() == 32)?;
-        let is_lower_case = !digits.bytes().any(|digit| digit.is_ascii_uppercase());
-        is_lower_case.then(|| uuid::Uuid::try_parse(digits).ok().map(Self))?
+        let id = Self(uuid::Uuid::try_parse(text.strip_prefix("msg_")?).ok()?);
+        (id.to_ascii() == *text.as_bytes()).then_some(id)
     }
 
     /// Returns the id as displayed, in ASCII.

@@ -67,12 +67,10 @@ fn check_text(text: &str, max: usize, allowed: &[char]) -> Result<(), Invalid> {
     if text.chars().all(char::is_whitespace) {
         return Err(Invalid("is only white space; some other character is needed".into()));
     }
-    match text.chars().find(|c| c.is_control() && !allowed.contains(c)) {
-        Some(control) => {
-            Err(Invalid(format!("has the control character U+{:04X}, which is not allowed", u32::from(control))))
-        }
-        None => Ok(()),
+    if let Some(control) = text.chars().find(|c| c.is_control() && !allowed.contains(c)) {
+        return Err(Invalid(format!("has the control character U+{:04X}, which is not allowed", u32::from(control))));
     }
+    Ok(())
 }
 
 fn write_json_string(out: &mut Vec<u8>, text: &str) {
