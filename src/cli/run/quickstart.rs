@@ -2,7 +2,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use crate::domain::{Account, AccountId, ApiKey, Deployment, Email, NewAccount, R
 use crate::net::regular_file;
 use crate::runtime::clock::Clock;
 use crate::store::Store;
-use crate::store::sqlite::KEY_FILE;
+use crate::store::sqlite::{KEY_FILE, folder_of, make_folder};
 
 const ACCOUNT: &str = "quickstart@localhost";
 const PRODUCTION: &str = "this is a production database, to which quickstart would add an account, a key and animals: \
@@ -117,10 +117,8 @@ async fn new_key(store: &Store, account: AccountId, file: &Path) -> Outcome<Stri
     let key = ApiKey::generate(store.deployment());
     let name = KeyName::parse("quickstart".into())?;
     store.create_key(NewKey::of(&key, account, name, now, None), actor()).await?;
-    if let Some(folder) = file.parent() {
-        // Does not exist yet with PostgreSQL.
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    }
+    // Does not exist yet with PostgreSQL.
+    make_folder(folder_of(file))?;
     // Removed, because an existing file may be readable by other users and would keep its mode.
     let _ = fs::remove_file(file);
     let mut kept = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file)?;
