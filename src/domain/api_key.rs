@@ -6,7 +6,7 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use super::secret::{BASE62, push_random};
-use super::{AccountId, Deployment, Email, Invalid, Role, Secret, Timestamp, check_text, names};
+use super::{AccountId, Deployment, Email, Role, Secret, Text, Timestamp, names};
 
 const PREFIX: usize = "pet_live_".len();
 const RANDOM: usize = 32;
@@ -63,18 +63,7 @@ impl ApiKey {
 pub struct KeyHash(pub [u8; 32]);
 
 /// Display name of a key: 1 to 100 characters, not only white space, no control characters.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeyName(String);
-
-impl KeyName {
-    pub fn parse(name: String) -> Result<Self, Invalid> {
-        check_text(&name, 100, &[]).map(|()| Self(name))
-    }
-
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
+pub type KeyName = Text<100, false>;
 
 /// Id of a key, unique within its database. Not a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]

@@ -3,24 +3,11 @@
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{AccountId, Email, Invalid, Timestamp, check_text, names, write_json_string};
+use super::{AccountId, Email, Text, Timestamp, names, write_json_string};
 
 /// A message's text: 1 to 10,000 Unicode characters, not only white space. Tab, line feed and carriage return are the
 /// only control characters allowed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MessageText(String);
-
-impl MessageText {
-    pub const MAX_CHARACTERS: usize = 10_000;
-
-    pub fn parse(text: String) -> Result<Self, Invalid> {
-        check_text(&text, Self::MAX_CHARACTERS, &['\t', '\n', '\r']).map(|()| Self(text))
-    }
-
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
+pub type MessageText = Text<10_000, true>;
 
 /// An accepted message.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,6 +11,7 @@ pub mod page;
 pub mod pet;
 mod secret;
 pub mod session;
+mod text;
 pub mod time;
 pub mod token_bucket;
 
@@ -27,6 +28,7 @@ pub use page::{Direction, PageLimit, PageQuery};
 pub use pet::{NewPet, Pet, PetName, PetQuery, PetStatus, StatusCounts, sample_animals};
 pub use secret::{Secret, random};
 pub use session::{Session, SessionHash, SessionToken};
+use text::Text;
 pub use time::Timestamp;
 pub use token_bucket::{Taken, TokenBucket};
 
@@ -54,23 +56,6 @@ pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy).collect();
     groups.join(",")
-}
-
-/// Rejects a text that is empty, longer than `max` Unicode scalar values, only white space, or has a control character
-/// (Unicode category Cc) other than those in `allowed`.
-fn check_text(text: &str, max: usize, allowed: &[char]) -> Result<(), Invalid> {
-    let length = text.chars().count();
-    if length == 0 || length > max {
-        let (length, max) = (grouped(length as u64), grouped(max as u64));
-        return Err(Invalid(format!("has {length} characters; 1 to {max} are allowed")));
-    }
-    if text.chars().all(char::is_whitespace) {
-        return Err(Invalid("is only white space; some other character is needed".into()));
-    }
-    if let Some(control) = text.chars().find(|c| c.is_control() && !allowed.contains(c)) {
-        return Err(Invalid(format!("has the control character U+{:04X}, which is not allowed", u32::from(control))));
-    }
-    Ok(())
 }
 
 fn write_json_string(out: &mut Vec<u8>, text: &str) {

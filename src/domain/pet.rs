@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{Invalid, PageQuery, check_text, names, write_json_string};
+use super::{PageQuery, Text, names, write_json_string};
 
 names! {
     /// Availability of an animal. The databases store the codes.
@@ -13,21 +13,8 @@ names! {
     }
 }
 
-/// An animal's name: 1 to 255 Unicode characters, not only white space, no control characters. Stored as sent.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PetName(String);
-
-impl PetName {
-    pub const MAX_CHARACTERS: usize = 255;
-
-    pub fn parse(name: String) -> Result<Self, Invalid> {
-        check_text(&name, Self::MAX_CHARACTERS, &[]).map(|()| Self(name))
-    }
-
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
+/// An animal's name: 1 to 255 Unicode characters, not only white space, no control characters.
+pub type PetName = Text<255, false>;
 
 /// An animal to add.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +34,7 @@ impl NewPet {
     }
 
     pub fn with_id(self, id: i64) -> Pet<'static> {
-        Pet { id, name: self.name.0.into(), category_id: self.category_id, status: self.status }
+        Pet { id, name: self.name.into_string().into(), category_id: self.category_id, status: self.status }
     }
 }
 

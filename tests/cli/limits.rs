@@ -17,10 +17,10 @@ const LIMITS: &str = r#"
     form of the console | 128 KiB → 413 | console/form/submission.rs | SIZE: usize = 128 * 1024;
     items per page (`limit`) | 100, by default 20 | domain/page.rs | MAX: u8 = 100;
     texts on a page of messages | 256 KiB → the page ends | store/messages/mod.rs | PAGE_BYTES: usize = 256 * 1024;
-    animal's name | 255 characters | domain/pet.rs | MAX_CHARACTERS: usize = 255;
-    message | 10,000 characters | domain/message.rs | MAX_CHARACTERS: usize = 10_000;
+    animal's name | 255 characters | domain/pet.rs | PetName = Text<255, false>;
+    message | 10,000 characters | domain/message.rs | MessageText = Text<10_000, true>;
     e-mail address | 254 characters | domain/account.rs | .count() > 254
-    name of an API key | 100 characters | domain/api_key.rs | check_text(&name, 100, &[])
+    name of an API key | 100 characters | domain/api_key.rs | KeyName = Text<100, false>;
     `Idempotency-Key` | 255 characters | domain/idempotency.rs | MAX_CHARACTERS: usize = 255;
     `X-Request-Id` | 128 characters → replaced by a new one | api/response.rs | (1..=128)
     `Prefer` stored with a key | 255 bytes | api/prefer/preferences.rs | LENGTH: usize = 255;
