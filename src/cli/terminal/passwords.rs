@@ -7,12 +7,9 @@ pub fn hidden(text: &str) -> String {
 }
 
 fn word(word: &str) -> String {
-    // A path may have lost its second slash.
     let Some((scheme, rest)) = word.split_once(":/") else { return word.to_owned() };
-    let (scheme, slash, rest) = match rest.strip_prefix('/') {
-        Some(rest) => (scheme, "://", rest),
-        None => (scheme, ":/", rest),
-    };
+    // A path may have lost its second slash.
+    let (slashes, rest) = rest.strip_prefix('/').map_or(("/", rest), |rest| ("//", rest));
     let (user, rest) = match rest.rsplit_once('@') {
         None => (String::new(), rest),
         Some((user, rest)) => match user.split_once(':') {
@@ -28,7 +25,7 @@ fn word(word: &str) -> String {
             format!("{before}password=[hidden]{}", &password[end..])
         }
     };
-    format!("{scheme}{slash}{user}{rest}")
+    format!("{scheme}:{slashes}{user}{rest}")
 }
 
 #[cfg(test)]
