@@ -1,6 +1,5 @@
 //! `petstore config`
 
-use std::io;
 use std::path::Path;
 
 use clap::{ArgMatches, Args, Command, Subcommand};
@@ -72,7 +71,6 @@ fn check_folder(folder: &Path) -> Outcome {
     let there = folder.ancestors().find(|folder| folder.symlink_metadata().is_ok()).unwrap_or(Path::new(""));
     // Not a folder without the dot.
     let access = accessat(CWD, there.join("."), Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS);
-    let access = access.map_err(io::Error::from);
     Ok(access.map_err(|error| format!("cannot write backups to {}: {error}", folder.display()))?)
 }
 
