@@ -25,10 +25,8 @@ impl AccountId {
 
 names! {
     /// The role of an account. The databases store the codes.
-    #[derive(Default)]
     pub enum Role {
         /// Places orders, and sees and cancels its own.
-        #[default]
         Customer = "customer",
         /// Sees and changes all orders.
         Staff = "staff",
