@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::try_join_all;
 use parking_lot::Mutex;
 use tokio::sync::OnceCell;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 use tokio_postgres::Client;
 
 use super::batch::write::Write;
@@ -16,7 +16,7 @@ use super::commit::await_commit;
 use super::connect::connection::Connection;
 use super::connect::connector::{self, Connector};
 use super::connect::options::Options;
-use super::error::{CLOSED, Error, Result, timed_out};
+use super::error::{CLOSED, Error, Result, timed_out, within};
 use super::observer::Observer;
 use super::readers::Readers;
 use super::single::SingleWrites;
@@ -148,7 +148,7 @@ impl Cluster {
     ) -> Result<T, E> {
         let (began, limits) = (Instant::now(), self.connector.limits());
         let limit = limits.operation();
-        let connection = timeout(limit, self.connection()).await.map_err(|_| timed_out(limit))??;
+        let connection = within(limit, self.connection()).await?;
         let client = &connection.client;
         let begun = async {
             client.batch_execute(&format!("{}; BEGIN", limits.settings())).await.map_err(Error::from)?;
@@ -175,7 +175,7 @@ impl Cluster {
     ///
     /// Fails with [`Error::Unavailable`] otherwise. At once, if the last attempt to reconnect failed.
     pub async fn check(&self, limit: Duration) -> Result<()> {
-        timeout(limit, self.check_until(Instant::now() + limit, limit)).await.unwrap_or_else(|_| Err(timed_out(limit)))
+        within(limit, self.check_until(Instant::now() + limit, limit)).await
     }
 
     async fn check_until(&self, deadline: Instant, limit: Duration) -> Result<()> {

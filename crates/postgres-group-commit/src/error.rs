@@ -107,9 +107,9 @@ fn describe(error: &tokio_postgres::Error) -> String {
 ///
 /// # Errors
 ///
-/// Fails with [`Error::Unavailable`] after `limit`.
-pub async fn within<T>(limit: Duration, answer: impl Future<Output = Result<T, tokio_postgres::Error>>) -> Result<T> {
-    Ok(timeout(limit, answer).await.map_err(|_| timed_out(limit))??)
+/// Fails with the error of `answer`, and with [`Error::Unavailable`] after `limit`.
+pub async fn within<T>(limit: Duration, answer: impl Future<Output = Result<T, impl Into<Error>>>) -> Result<T> {
+    timeout(limit, answer).await.map_err(|_| timed_out(limit))?.map_err(Into::into)
 }
 
 /// The error for a server that did not answer within `limit`.

@@ -19,13 +19,12 @@ use std::time::Duration;
 
 use futures_util::TryFutureExt;
 use tokio::sync::Mutex;
-use tokio::time::timeout;
 
 pub use database::Postgres;
 use migrations::Schema;
 pub use postgres_group_commit::DatabaseUrl;
 pub(super) use postgres_group_commit::within;
-use postgres_group_commit::{Cluster, Connection, Observer, ReadBatcher, timed_out};
+use postgres_group_commit::{Cluster, Connection, Observer, ReadBatcher};
 pub(super) use rows::LONG;
 pub use settings::Options;
 use write_queues::{WriteQueue, WriteQueues};
@@ -133,10 +132,9 @@ impl Postgres {
     pub async fn check(&self) -> Result<()> {
         let check = async {
             self.cluster.check(CHECK_TIMEOUT).await?;
-            self.readers.query(store::keys::VERSION.postgres, &[]).await?;
-            Ok(())
+            self.readers.query(store::keys::VERSION.postgres, &[]).await
         };
-        timeout(CHECK_TIMEOUT, check).await.unwrap_or_else(|_| Err(timed_out(CHECK_TIMEOUT).into()))
+        Ok(within(CHECK_TIMEOUT, check).await.map(drop)?)
     }
 
     pub fn meters(&self) -> Meters<'_> {

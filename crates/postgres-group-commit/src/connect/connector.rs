@@ -231,8 +231,7 @@ async fn drive(
 pub async fn connect(connector: &Connector) -> Result<Connection> {
     let connect = async || connector.connect().await;
     let (connection, second) = (retry(connect).await?, retry(connect).await?);
-    let limit = connector.limits().open();
-    timeout(limit, pooler::refuse_shared(&connection, &second)).await.map_err(|_| timed_out(limit))??;
+    within(connector.limits().open(), pooler::refuse_shared(&connection, &second)).await?;
     Ok(connection)
 }
 
