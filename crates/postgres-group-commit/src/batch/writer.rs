@@ -32,8 +32,8 @@ pub struct WriteQueue<W: Write> {
     /// Timeout of a write.
     timeout: Duration,
     jobs: mpsc::Sender<Job<W>>,
-    /// Whether the queue is closed. The task has the only receiver.
-    is_closed: watch::Sender<bool>,
+    /// True once the queue closes. The task has the only receiver.
+    closing: watch::Sender<bool>,
     observer: Arc<dyn Observer>,
 }
 
@@ -64,11 +64,11 @@ impl<W: Write> WriteQueue<W> {
         observer: Arc<dyn Observer>,
     ) -> Self {
         let (jobs, queued) = mpsc::channel(queue);
-        let (is_closed, closed) = watch::channel(false);
+        let (closing, closed) = watch::channel(false);
         let writer =
-            Writer { jobs: queued, is_closed: closed, writes: Vec::new(), replies: Vec::new(), completed: Vec::new() };
+            Writer { jobs: queued, closing: closed, writes: Vec::new(), replies: Vec::new(), completed: Vec::new() };
         tokio::spawn(writer.run(supervisor, Arc::clone(&observer)));
-        Self { timeout, jobs, is_closed, observer }
+        Self { timeout, jobs, closing, observer }
     }
 
     /// Queues a write and waits for its commit. The write is carried out even if the caller stops waiting.
@@ -128,9 +128,9 @@ impl<W: Write> WriteQueue<W> {
 
     /// Commits the queued writes. Later ones fail with [`Error::Unavailable`].
     pub async fn close(&self) {
-        self.is_closed.send_replace(true);
+        self.closing.send_replace(true);
         // Until the task has ended.
-        self.is_closed.closed().await;
+        self.closing.closed().await;
     }
 }
 
@@ -141,7 +141,7 @@ fn send<T>((reply, result): (oneshot::Sender<T>, T)) {
 
 struct Writer<W: Write> {
     jobs: mpsc::Receiver<Job<W>>,
-    is_closed: watch::Receiver<bool>,
+    closing: watch::Receiver<bool>,
     /// The next batch, and where to send its results.
     writes: Vec<W>,
     replies: Vec<Reply<W>>,
@@ -175,7 +175,7 @@ impl<W: Write> Writer<W> {
     /// always just miss a batch. The wait ends when as many writes have arrived as were completed, or after `max_wait`: a
     /// quarter of the last commit, and none for commits shorter than 2 ms.
     async fn gather(&mut self, expected: usize, max_wait: Duration) -> bool {
-        if *self.is_closed.borrow() {
+        if *self.closing.borrow() {
             self.jobs.close();
         }
         let waits = max_wait >= MIN_WAIT;
@@ -214,7 +214,7 @@ impl<W: Write> Writer<W> {
         tokio::select! {
             job = self.jobs.recv() => return job,
             // It was closed or dropped.
-            _ = self.is_closed.changed() => self.jobs.close(),
+            _ = self.closing.changed() => self.jobs.close(),
         }
         self.jobs.recv().await
     }
