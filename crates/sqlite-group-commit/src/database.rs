@@ -27,7 +27,6 @@ use crate::{Error, Result};
 /// again, or to let others replace them, close the database, and then drop it.
 #[derive(Debug)]
 pub struct Database {
-    pub(crate) folder: Box<Folder>,
     pub(crate) files: Arc<Files>,
     pub(crate) writes: Writes,
     pub(crate) readers: Arc<Readers>,
@@ -43,7 +42,7 @@ pub enum Writes {
 impl Database {
     /// Returns the folder that was opened.
     pub fn folder(&self) -> &Folder {
-        &self.folder
+        &self.files.folder
     }
 
     /// Runs a short read on the calling thread, which may be one that serves requests. It sees every write that any process

@@ -117,8 +117,7 @@ impl Database {
         let (queue, writer) =
             Writer::new(Arc::clone(&readers), wal_index, Arc::clone(&files), generations, folder, options);
         start(conn, writer)?;
-        let folder = Box::new(folder.clone());
-        Ok(Self { folder, files, writes: Writes::Accepted(queue), readers })
+        Ok(Self { files, writes: Writes::Accepted(queue), readers })
     }
 
     fn open_read_only(folder: &Folder, options: &Options, schema: &impl Schema, simulated: bool) -> Result<Self> {
@@ -129,8 +128,7 @@ impl Database {
         let readers = Arc::new(read_only.open(options, schema, in_use)?);
         tracing::warn!("disk is read-only, refusing writes");
         let files = Arc::new(read_only.files()?);
-        let folder = Box::new(folder.clone());
-        Ok(Self { folder, files, writes: Writes::Refused(Box::new(read_only)), readers })
+        Ok(Self { files, writes: Writes::Refused(Box::new(read_only)), readers })
     }
 }
 

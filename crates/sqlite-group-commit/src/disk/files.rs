@@ -16,8 +16,8 @@ use crate::{Error, Result};
 /// process ends. If the index (`-shm`) is replaced, processes do not see each other's locks.
 #[derive(Debug)]
 pub struct Files {
+    pub folder: Folder,
     opened: Vec<(PathBuf, Identity)>,
-    folder: Folder,
     /// The folder when the names in it were last checked. `None` if they must be checked again.
     checked: Mutex<Option<FolderState>>,
 }
