@@ -33,4 +33,4 @@ pub use input::pagination::query as parse_page_query;
 pub use operations::{Listener, Operation, Permission, Target};
 pub use prefer::header::parse as parse_prefer;
 pub use service::listener_service::ListenerService;
-pub use state::{Api, ApiSettings, PasswordCounters};
+pub use state::{Api, ApiSettings, BackupStatus, PasswordCounters};

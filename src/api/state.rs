@@ -2,9 +2,10 @@
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use bounded_http::Tls;
+use parking_lot::Mutex;
 
 use super::addresses::Addresses;
 use super::admission::keys::ApiKeyCache;
@@ -18,7 +19,7 @@ use super::documents::deprecation::Deprecation;
 use super::documents::file::File;
 use super::prefer::preferences::Simulator;
 use super::recorder::recent::AccountRequests;
-use crate::domain::{Deployment, MessageIds};
+use crate::domain::{Deployment, MessageIds, Timestamp};
 use crate::relay;
 use crate::runtime::clock::Clock;
 use crate::runtime::workers::Workers;
@@ -54,6 +55,8 @@ pub struct Api {
     pub certificate: OnceLock<Tls>,
     /// The relay, which is notified of every accepted message. Unset if this process does not relay.
     pub relay: OnceLock<Arc<relay::Status>>,
+    /// Unset without scheduled backups.
+    pub backups: OnceLock<Arc<BackupStatus>>,
     /// True once `/readyz` reports that new requests should go elsewhere.
     pub draining: AtomicBool,
 }
@@ -78,6 +81,17 @@ pub struct PasswordCounters {
     pub refused: Counter,
     /// Attempts to sign in or up that were refused, because there were too many.
     pub throttled: Counter,
+}
+
+/// Status of scheduled backups, kept here because `/metrics` shows it. Written by the schedule.
+#[derive(Debug, Default)]
+pub struct BackupStatus {
+    /// The interval of the schedule.
+    pub every: Duration,
+    /// The time and the size of the newest backup, by this process or an earlier one. `None` if there is no backup.
+    pub newest: Mutex<Option<(Timestamp, u64)>>,
+    /// Backups that failed in this process.
+    pub failures: Counter,
 }
 
 impl Api {
@@ -107,6 +121,7 @@ impl Api {
             addresses,
             certificate: OnceLock::new(),
             relay: OnceLock::new(),
+            backups: OnceLock::new(),
             draining: AtomicBool::new(false),
         }
     }

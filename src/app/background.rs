@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 
 use super::App;
 use super::backup_schedule::{Backups, Schedule};
-use crate::api::Api;
+use crate::api::{Api, BackupStatus};
 use crate::config::ServiceSettings;
 use crate::relay::{self, Endpoint, Relay};
 use crate::store::{Store, delete_expired};
@@ -47,11 +47,13 @@ pub fn start_traces(store: &Store) {
 }
 
 /// Starts scheduled backups if they are configured.
-pub fn start_backups(settings: &ServiceSettings, store: &Arc<Store>) -> std::io::Result<Option<Backups>> {
-    let (Some(every), Store::Sqlite(database)) = (settings.backup_every, &**store) else { return Ok(None) };
-    let folder = settings.backup_dir.clone().unwrap_or_else(|| database.data_dir().join("backups"));
+pub fn start_backups(settings: &ServiceSettings, api: &Api) -> std::io::Result<Option<Backups>> {
+    let (Some(every), Store::Sqlite(database)) = (settings.backup_every, &*api.store) else { return Ok(None) };
+    let folder = settings.backup_dir.clone().unwrap_or_else(|| database.folder().dir().join("backups"));
     let schedule = Schedule { every, keep: settings.backup_keep, folder };
-    Backups::start(schedule, Arc::clone(store)).map(Some)
+    let status = Arc::new(BackupStatus { every, ..BackupStatus::default() });
+    let _ = api.backups.set(Arc::clone(&status));
+    Backups::start(schedule, Arc::clone(&api.store), status).map(Some)
 }
 
 /// Starts the relay if a web server is configured.

@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use crate::api::BackupStatus;
 use crate::config::Keep;
 use crate::domain::Timestamp;
 use crate::runtime::clock::Clock;
 use crate::store::sqlite::backup::Target;
 use crate::store::sqlite::make_folder;
-use crate::store::{BackupStatus, Store, StoreError};
+use crate::store::{Store, StoreError};
 
 /// Pause before a failed backup is retried, if the schedule is not sooner.
 const RETRY: Duration = Duration::from_secs(60);
@@ -39,18 +40,16 @@ pub struct Backups {
 }
 
 impl Backups {
-    pub fn start(schedule: Schedule, store: Arc<Store>) -> io::Result<Self> {
+    pub fn start(schedule: Schedule, store: Arc<Store>, status: Arc<BackupStatus>) -> io::Result<Self> {
         let (stop, stopped) = mpsc::channel();
         let (end, ended) = oneshot::channel();
         thread::Builder::new().name("backups".into()).spawn(move || {
             if let Store::Sqlite(database) = &*store {
-                let status = &database.backups;
-                status.every.get_or_init(|| schedule.every);
                 // The schedule continues from the last backup of an earlier process.
                 if let Some((at, newest)) = made(&schedule.folder).ok().and_then(|mut made| made.pop()) {
                     *status.newest.lock() = Some((at, newest.metadata().map_or(0, |file| file.len())));
                 }
-                follow(&schedule, status, &Clock::System, &stopped, &mut |file, going_on| {
+                follow(&schedule, &status, &Clock::System, &stopped, &mut |file, going_on| {
                     database.back_up(Target { file, replace: false }, going_on)
                 });
             }

@@ -160,7 +160,7 @@ pub async fn start(
     sockets.log(&store);
     let operations = listeners::bound(sockets.operations.as_ref());
     ready(&addresses, operations).await?;
-    let backups = background::start_backups(settings, &store)?;
+    let backups = background::start_backups(settings, &app.api)?;
     let relay = background::start_relay(endpoint, settings, &app.api)?;
     background::start_traces(&store);
     let (listeners, limits) = (sockets.serving(&app), limits(settings));

@@ -37,7 +37,6 @@ mod transaction;
 
 mod accounts;
 mod audit;
-mod backup_status;
 pub mod copy_to_postgres;
 mod deployment;
 mod error;
@@ -55,7 +54,6 @@ mod reset;
 mod row;
 pub mod sqlite;
 
-pub use backup_status::BackupStatus;
 pub use error::StoreError;
 pub use expiry::delete_expired;
 pub use export::{ExportError, Exported};
@@ -151,11 +149,6 @@ impl Store {
             // Connections are replaced as soon as the server is back.
             Self::Postgres(_) => std::future::pending().await,
         }
-    }
-
-    /// Returns the status of scheduled backups. `None` on PostgreSQL.
-    pub fn backups(&self) -> Option<&BackupStatus> {
-        self.sqlite().map(|db| &db.backups)
     }
 
     const fn sqlite(&self) -> Option<&Sqlite> {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use petstore::api::Operation;
+use petstore::api::{BackupStatus, Operation};
 use testkit::{PostgresServer, Request, Response, until};
 
 use crate::service::{NOW, Service, Setup};
@@ -111,10 +111,10 @@ async fn components_count_their_work() {
 #[tokio::test]
 async fn backup_age_is_reported_with_a_schedule() {
     let service = Service::start().await;
-    let status = service.store.backups().unwrap();
     assert!(!service.metrics().await.body.contains("petstore_backup"), "no schedule, no metric");
 
-    status.every.set(Duration::from_secs(3_600)).unwrap();
+    let status = Arc::new(BackupStatus { every: Duration::from_secs(3_600), ..BackupStatus::default() });
+    service.api.backups.set(Arc::clone(&status)).unwrap();
     let scraped = service.metrics().await;
     assert_eq!(scraped.metric("petstore_backup_interval_seconds"), 3_600.0);
     assert_eq!(scraped.metric("petstore_backup_last_success_timestamp_seconds"), 0.0, "no backup yet");
@@ -152,7 +152,7 @@ async fn documentation_matches_the_metrics() {
     let documented = documented
         .filter_map(|line| Some(line.split_once("): ")?.0.strip_prefix("- `")?.split_once("` (")?.0.to_owned()));
     let sqlite = Service::start().await;
-    sqlite.store.backups().unwrap().every.set(Duration::from_secs(3_600)).unwrap();
+    sqlite.api.backups.set(Arc::default()).unwrap();
     let postgres = Service::start_on_postgresql().await;
     postgres.api.relay.set(Arc::default()).unwrap();
     let encrypted = Transport::tls(|_| {}).await;

@@ -9,8 +9,8 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode};
 
 use crate::api::documents::gzip::{self, accepts_gzip};
 use crate::api::response::{self, Response};
-use crate::api::state::Api;
-use crate::store::{BackupStatus, Meters, Store};
+use crate::api::state::{Api, BackupStatus};
+use crate::store::{Meters, Store};
 use crate::telemetry;
 use crate::telemetry::metrics::{Exposition, write_process};
 
@@ -27,7 +27,9 @@ pub async fn serve(api: &Api, request: &HeaderMap) -> Response {
         out.value("petstore_disk_free_bytes", disk.free);
         out.value("petstore_disk_size_bytes", disk.size);
     }
-    backups(api.store.backups(), &mut out);
+    if let Some(status) = api.backups.get() {
+        backups(status, &mut out);
+    }
     if let Some(relay) = api.relay.get() {
         relay.write(&mut out);
     }
@@ -96,10 +98,8 @@ fn store(meters: &Meters<'_>, out: &mut Exposition) {
     out.value("petstore_postgres_standbys_connected", connected);
 }
 
-/// Scheduled backups, if there is a schedule.
-fn backups(status: Option<&BackupStatus>, out: &mut Exposition) {
-    let Some((status, every)) = status.and_then(|status| Some((status, status.every.get()?))) else { return };
-    out.value("petstore_backup_interval_seconds", every.as_secs_f64());
+fn backups(status: &BackupStatus, out: &mut Exposition) {
+    out.value("petstore_backup_interval_seconds", status.every.as_secs_f64());
     let (at, bytes) = status.newest.lock().unwrap_or_default();
     out.value("petstore_backup_last_success_timestamp_seconds", at.as_milliseconds() / 1_000);
     out.value("petstore_backup_last_size_bytes", bytes);

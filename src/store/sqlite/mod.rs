@@ -19,7 +19,7 @@ pub use sqlite_group_commit::{
 };
 use sqlite_group_commit::{Database, Folder};
 
-use super::{BackupStatus, Disk, Meters, MigrationStatus, Result, deployment};
+use super::{Disk, Meters, MigrationStatus, Result, deployment};
 use crate::domain::Deployment;
 use crate::store::transaction::at_once;
 use options::Observer;
@@ -53,7 +53,6 @@ pub struct Sqlite {
     pub deployment: Deployment,
     pub id: String,
     pub durable: bool,
-    pub backups: BackupStatus,
 }
 
 impl Deref for Sqlite {
@@ -83,7 +82,7 @@ impl Sqlite {
         let folder = folder(&options.data_dir);
         let db = Database::open_with(&folder, &options.of_database(Arc::clone(&observer)), &schema, simulated, start)?;
         let (deployment, id) = schema.found();
-        Ok(Self { db, observer, deployment, id, durable: options.database.durable, backups: BackupStatus::default() })
+        Ok(Self { db, observer, deployment, id, durable: options.database.durable })
     }
 
     /// Returns all migrations and whether the database has them, without changing it.
