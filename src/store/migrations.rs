@@ -41,6 +41,9 @@ migrations! {
     5 "V0005__staff_changes"
 }
 
+/// The greatest version that this program knows, of either database.
+pub const NEWEST: i32 = SQLITE[SQLITE.len() - 1].version;
+
 /// The migration that also rewrites addresses, because SQLite cannot.
 const ADDRESS_FORMS: i32 = 4;
 
@@ -145,15 +148,11 @@ pub fn missing<'a>(known: &'a [Migration], history: &[Applied]) -> Result<&'a [M
     Ok(known.get(history.len()..).unwrap_or_default())
 }
 
-/// Lists the migrations that this program knows, and those of a later one in a database's history.
+/// Lists the migrations that a database has, also those of a later program, and then those that it lacks.
 pub fn status(known: &[Migration], history: &[Applied]) -> Vec<MigrationStatus> {
-    let applied = version(history);
-    let status =
-        |migration: &Migration| MigrationStatus { name: migration.to_string(), applied: migration.version <= applied };
-    let later = history.iter().skip(known.len());
-    let later =
-        later.map(|Applied { version, name, .. }| MigrationStatus { name: named(*version, name), applied: true });
-    known.iter().map(status).chain(later).collect()
+    let applied = history.iter().map(|Applied { version, name, .. }| (named(*version, name), true));
+    let missing = known.iter().skip(history.len()).map(|migration| (migration.to_string(), false));
+    applied.chain(missing).map(|(name, applied)| MigrationStatus { name, applied }).collect()
 }
 
 fn named(version: i32, name: &str) -> String {
@@ -165,15 +164,10 @@ pub fn version(history: &[Applied]) -> i32 {
     history.last().map_or(0, |last| last.version)
 }
 
-/// The greatest version that this program knows.
-pub fn newest(known: &[Migration]) -> i32 {
-    known.last().map_or(0, |migration| migration.version)
-}
-
 /// The error for a database that is too new for this program.
-pub fn too_new(applied: i32, newest: i32) -> StoreError {
+pub fn too_new(applied: i32) -> StoreError {
     StoreError::Failed(format!(
-        "the database is at schema version {applied} and this program knows up to {newest}: use a newer petstore"
+        "the database is at schema version {applied} and this program knows up to {NEWEST}: use a newer petstore"
     ))
 }
 

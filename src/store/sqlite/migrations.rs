@@ -4,8 +4,8 @@ use rusqlite::Connection;
 
 use super::rows;
 use crate::domain::Deployment;
-use crate::store::messages;
-use crate::store::migrations::{self, Applied, Migration, MigrationStatus, SQLITE as MIGRATIONS};
+use crate::store::messages::sqlite_lease::{FIRST_INDEX, INDEX};
+use crate::store::migrations::{self, Applied, Migration, MigrationStatus, NEWEST, SQLITE as MIGRATIONS};
 use crate::store::transaction::at_once;
 use crate::store::{Result, StoreError};
 
@@ -28,7 +28,8 @@ fn apply(conn: &mut Connection, known: &[Migration], new: Option<Deployment>) ->
     Ok(())
 }
 
-fn history(conn: &Connection) -> Result<Vec<Applied>> {
+/// Returns the migrations that the database has. Empty if it has no tables yet.
+pub fn history(conn: &Connection) -> Result<Vec<Applied>> {
     at_once(migrations::history(conn))
 }
 
@@ -63,20 +64,17 @@ fn objects(conn: &Connection) -> Result<Vec<Object>> {
 /// Returns the history of a database, its objects, and those of a new database of this version. Fails if it is newer than
 /// this program, or its history diverges.
 fn objects_of(conn: &Connection) -> Result<(Vec<Applied>, Vec<Object>, Vec<Object>)> {
-    let (applied, newest) = (history(conn)?, migrations::newest(MIGRATIONS));
-    if migrations::version(&applied) > newest {
-        return Err(migrations::too_new(migrations::version(&applied), newest));
+    let applied = history(conn)?;
+    let version = migrations::version(&applied);
+    if version > NEWEST {
+        return Err(migrations::too_new(version));
     }
     migrations::missing(MIGRATIONS, &applied)?;
     let mut fresh = Connection::open_in_memory()?;
     apply(&mut fresh, &MIGRATIONS[..applied.len()], None)?;
     let found = objects(conn)?;
     if found.iter().any(|(name, _)| name == RELAY_INDEX) {
-        fresh.execute_batch(if applied.len() < 3 {
-            messages::sqlite_lease::FIRST_INDEX
-        } else {
-            messages::sqlite_lease::INDEX
-        })?;
+        fresh.execute_batch(if version < 3 { FIRST_INDEX } else { INDEX })?;
     }
     Ok((applied, found, objects(&fresh)?))
 }
@@ -88,13 +86,9 @@ pub fn verify(conn: &Connection) -> Result<()> {
     if history.is_empty() {
         return Err(foreign());
     }
-    let differing = found.iter().find(|object| !expected.contains(object));
-    match differing.or_else(|| expected.iter().find(|object| !found.contains(object))) {
-        None => Ok(()),
-        Some((name, _)) => {
-            Err(StoreError::Failed(format!("its {name} is not as in schema version {} of petstore", history.len())))
-        }
-    }
+    let differs = |object: &&Object| found.contains(object) != expected.contains(object);
+    let Some((name, _)) = found.iter().chain(&expected).find(differs) else { return Ok(()) };
+    Err(StoreError::Failed(format!("its {name} is not as in schema version {} of petstore", history.len())))
 }
 
 /// Rejects a database that another program made.
@@ -107,18 +101,13 @@ fn foreign() -> StoreError {
     StoreError::Failed("this is not a petstore database".into())
 }
 
-/// Returns whether the database has no tables yet.
-pub fn is_new(conn: &Connection) -> Result<bool> {
-    Ok(history(conn)?.is_empty())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     /// Applies this program's migrations and a later one.
     fn apply_later(conn: &mut Connection, sql: &'static str) -> Result<()> {
-        let later = Migration::new(migrations::newest(MIGRATIONS) + 1, "later", sql);
+        let later = Migration::new(NEWEST + 1, "later", sql);
         apply(conn, &[MIGRATIONS, &[later]].concat(), None)
     }
 
@@ -139,9 +128,8 @@ mod tests {
 
         let pet = conn.query_row("SELECT name, later FROM pets", [], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
         assert_eq!(pet, ("ß🦊".to_owned(), None::<i64>));
-        let newest = migrations::newest(MIGRATIONS);
         let error = run(&mut conn, None).unwrap_err().to_string();
-        assert_eq!(error, migrations::too_new(newest + 1, newest).to_string());
+        assert_eq!(error, migrations::too_new(NEWEST + 1).to_string());
     }
 
     #[test]
@@ -152,7 +140,7 @@ mod tests {
 
         assert!(failed.to_string().contains("__later: no such table: missing"), "{failed}");
         verify(&conn).unwrap();
-        assert_eq!(migrations::version(&history(&conn).unwrap()), migrations::newest(MIGRATIONS));
+        assert_eq!(migrations::version(&history(&conn).unwrap()), NEWEST);
     }
 
     #[test]

@@ -96,7 +96,7 @@ impl Sqlite {
         let (_in_use, conn) = sqlite_group_commit::connect_unmigrated(&folder(data_dir))?;
         migrations::refuse_foreign(&conn)?;
         migrations::refuse_other(&conn)?;
-        match migrations::is_new(&conn)? {
+        match migrations::history(&conn)?.is_empty() {
             true => Ok(None),
             false => at_once(deployment::stored(&conn, None)).map(Some),
         }

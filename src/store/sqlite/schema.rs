@@ -44,7 +44,7 @@ impl Schema for PetstoreSchema {
     }
 
     fn is_new(&self, conn: &Connection) -> Result<bool> {
-        Ok(migrations::is_new(conn)?)
+        Ok(migrations::history(conn)?.is_empty())
     }
 
     fn is_current(&self, conn: &Connection) -> Result<bool> {
