@@ -61,19 +61,13 @@ pub async fn copy(
     let deployment = from.deployment;
     let options = postgres::Options { deployment: Some(deployment), ..postgres::Options::of_command(to.clone()) };
     let target = Postgres::open(&options).await?;
-    let (parts, mut received) = mpsc::channel(4);
+    let (parts, received) = mpsc::channel(4);
+    let writing = receive(from, &target, received, (actor, &subject), &progress);
+    // Stops when the receiver is gone.
     let reading = from.submit_long(Atomicity::Savepoint, move |conn| send(conn, &parts));
-    let (read, written) = tokio::join!(reading, async {
-        let written = receive(from, &target, &mut received, (actor, &subject), &progress).await;
-        // The sender stops when the receiver is gone.
-        drop(received);
-        written
-    });
+    let copied = tokio::try_join!(writing, reading);
     target.close().await;
-    // If both failed, the error of `read` is a consequence.
-    let copied = written?;
-    read?;
-    copied.ok_or_else(|| StoreError::Unavailable("cannot read the embedded database".into()))
+    Ok(copied?.0)
 }
 
 /// Runs on the writer thread, so that no write happens during the copy.
@@ -134,15 +128,15 @@ fn append(text: &mut Vec<u8>, value: ValueRef<'_>, is_uuid: bool) -> Result<()> 
     Ok(())
 }
 
-/// Writes what `send` reads. `None`, and nothing written, if `send` failed.
+/// Writes what `send` reads. Never returns if `send` fails, whose error ends the copy.
 async fn receive(
     from: &Sqlite,
     target: &Postgres,
-    parts: &mut mpsc::Receiver<Rows>,
+    mut parts: mpsc::Receiver<Rows>,
     (actor, subject): (&Actor, &str),
     progress: &(impl Fn(u64, u64) + Sync),
-) -> Result<Option<Copied>> {
-    let mut connection = target.connect().await?;
+) -> Result<Copied> {
+    let mut connection = target.cluster.connection().await?;
     let warnings = connection.warnings();
     let transaction = within(LONG, connection.client.transaction()).await?;
     let names = TABLES.map(|table| table.name).join(", ");
@@ -161,30 +155,28 @@ async fn receive(
     let mut copied = Vec::new();
     for table in &TABLES {
         let columns = from.read(|conn| table.columns(conn))?;
-        let inserted = receive_table(table, &columns, &transaction, parts, &mut report).await?;
-        let Some(inserted) = inserted else { return Ok(None) };
-        copied.push((table.name, inserted));
+        copied.push((table.name, receive_table(table, &columns, &transaction, &mut parts, &mut report).await?));
     }
     keys::note_change(transaction.client()).await?;
     transaction.client().record(actor, Action::MoveStore, subject).await?;
     transaction.commit().await?;
     connection.not_warned_since(warnings)?;
-    Ok(Some(copied))
+    Ok(copied)
 }
 
-/// Writes the rows of a table and compares them. Returns their number, or `None` if `send` failed.
+/// Writes the rows of a table and compares them. Returns their number.
 async fn receive_table(
     table: &Table,
     columns: &str,
     transaction: &Transaction<'_>,
     parts: &mut mpsc::Receiver<Rows>,
     report: &mut impl FnMut(u64),
-) -> Result<Option<u64>> {
+) -> Result<u64> {
     let (mut sent, mut kept) = (Sha256::new(), Sha256::new());
     let insert = format!("COPY {} ({columns}) FROM STDIN", table.name);
     let mut sink = pin!(transaction.copy_in(&insert).await?);
     loop {
-        let Some((count, text)) = parts.recv().await else { return Ok(None) };
+        let Some((count, text)) = parts.recv().await else { return std::future::pending().await };
         sent.update(&text);
         sink.send(Bytes::from(text)).await?;
         report(count);
@@ -204,7 +196,7 @@ async fn receive_table(
     if let Some(restart) = table.restart_sequence() {
         transaction.batch_execute(&restart).await?;
     }
-    Ok(Some(inserted))
+    Ok(inserted)
 }
 
 async fn refuse_unless_empty(transaction: &Transaction<'_>) -> Result<()> {
