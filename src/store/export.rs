@@ -3,9 +3,9 @@
 
 use std::io;
 
-use postgres_group_commit::Connection;
+use postgres_group_commit::{Connection, within};
 
-use super::postgres::rows as postgres_rows;
+use super::postgres::{LONG, rows as postgres_rows};
 use super::row::FromRow;
 use super::sqlite::{Sqlite, rows};
 use super::statement::{Parameters, for_postgres, for_sqlite};
@@ -46,7 +46,7 @@ impl Store {
     pub(super) async fn page_reader(&self) -> Result<PageReader<'_>> {
         Ok(match self {
             Self::Sqlite(db) => PageReader::Sqlite(db),
-            Self::Postgres(db) => PageReader::Postgres(db.connect().await?),
+            Self::Postgres(db) => PageReader::Postgres(db.cluster.connection().await?),
         })
     }
 }
@@ -56,7 +56,7 @@ impl PageReader<'_> {
         match self {
             Self::Sqlite(db) => db.read_once(|conn| rows::all(conn, sql, for_sqlite(parameters))),
             Self::Postgres(connection) => {
-                postgres_rows::all(&postgres_rows::long_query(connection, sql, &for_postgres(parameters)).await?)
+                postgres_rows::all(&within(LONG, connection.client.query(sql, &for_postgres(parameters))).await?)
             }
         }
     }

@@ -1,9 +1,7 @@
 //! API keys. Every change increases `keys_version`, which other processes poll. PostgreSQL also notifies them, so that they see
 //! it earlier.
 
-mod postgres;
-
-pub(super) use postgres::FIND as FIND_IN_POSTGRES;
+pub(super) mod postgres;
 
 use super::sqlite::rows;
 use super::statement::{Sql, both, id_list};

@@ -27,7 +27,7 @@ impl Postgres {
         let connection = match session {
             Some(connection) => connection,
             none => {
-                let connection = self.connect().await?;
+                let connection = self.cluster.connection().await?;
                 connection.client.batch_execute(SETTINGS).await?;
                 none.insert(connection)
             }

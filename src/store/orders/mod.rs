@@ -105,7 +105,10 @@ impl Store {
     pub async fn find_order(&self, customer: Option<AccountId>, id: i64) -> Result<Option<Order>> {
         match self {
             Self::Sqlite(db) => db.read(|conn| rows::first(conn, FIND, (id, customer))),
-            Self::Postgres(db) => postgres_rows::first(&Box::pin(db.readers.query(FIND, &[&id, &customer])).await?),
+            Self::Postgres(db) => {
+                let rows = Box::pin(db.readers.query(FIND, &[&id, &customer])).await?;
+                Ok(rows.first().map(Order::from_row).transpose()?)
+            }
         }
     }
 

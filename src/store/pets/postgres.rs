@@ -84,7 +84,7 @@ pub const STATEMENTS: &[&str] =
 
 /// Adds all animals in one transaction. If it fails, the connection is dropped and the transaction with it.
 pub async fn import(db: &Postgres, source: PetSource) -> Result<u64> {
-    let connection = db.connect().await?;
+    let connection = db.cluster.connection().await?;
     let (client, warnings) = (&connection.client, connection.warnings());
     let added = begin_added(client, source).await?;
     let in_doubt = "the animals may have been added, count them";

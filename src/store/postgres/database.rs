@@ -6,11 +6,11 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 use tokio_postgres::{Client, Row};
 
-use super::rows::{LONG, long_query};
+use super::rows::LONG;
 use super::write_queues::{WriteQueue, WriteQueues};
 use crate::domain::{Deployment, KeyHash, Message, NewOrder, NewPet, OrderTransition, PetQuery};
 use crate::store::{ReaderMeter, Result};
-use postgres_group_commit::{Cluster, Connection, ReadBatcher, Readers, SingleWrites, timed_out, within};
+use postgres_group_commit::{Cluster, ReadBatcher, Readers, SingleWrites, timed_out, within};
 
 #[derive(Debug)]
 pub struct Postgres {
@@ -56,18 +56,13 @@ impl Postgres {
     pub async fn count(&self, sql: String) -> Result<Vec<Row>> {
         let lock = Arc::clone(&self.counting).lock_owned();
         let counting = timeout(LONG, lock).await.map_err(|_| timed_out(LONG))?;
-        let connection = self.connect().await?;
+        let connection = self.cluster.connection().await?;
         let counted = tokio::spawn(async move {
             let _one = counting;
             let limit = format!("SET statement_timeout = {}", LONG.as_millis());
             within(LONG, connection.client.batch_execute(&limit)).await?;
-            long_query(&connection, &sql, &[]).await
+            Ok(within(LONG, connection.client.query(&sql, &[])).await?)
         });
         counted.await.expect("counting does not panic")
-    }
-
-    /// Opens a connection for a long operation.
-    pub async fn connect(&self) -> Result<Connection> {
-        Ok(self.cluster.connection().await?)
     }
 }

@@ -68,7 +68,7 @@ impl Postgres {
         let statements: Vec<_> = own.into_iter().flatten().copied().chain(shared).collect();
         let (readers, key_readers, pets, messages, orders, transitions, single) = tokio::try_join!(
             cluster.readers("reads", options.readers, &statements, observer()).err_into(),
-            cluster.readers("keys", 1, &[store::keys::FIND_IN_POSTGRES], observer()).err_into(),
+            cluster.readers("keys", 1, &[store::keys::postgres::FIND], observer()).err_into(),
             WriteQueues::open(&cluster, ["animals", "animals_keyed"]),
             WriteQueues::open(&cluster, ["messages", "messages_keyed"]),
             WriteQueues::open(&cluster, ["orders", "orders_keyed"]),

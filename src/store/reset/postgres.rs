@@ -47,7 +47,7 @@ impl Postgres {
     /// If it fails, the connection is dropped and the transaction with it.
     pub async fn reset(&self, animals: PetSource, actor: Actor, is_interrupted: fn() -> bool) -> Result<u64> {
         self.require_owner().await?;
-        let connection = self.connect().await?;
+        let connection = self.cluster.connection().await?;
         let (client, warnings) = (&connection.client, connection.warnings());
         let added = pets::begin_added(client, animals).await?;
         client.record(&actor, Action::ResetStore, self.deployment.as_str()).await?;
