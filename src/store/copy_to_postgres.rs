@@ -57,7 +57,7 @@ pub async fn copy(
     actor: &Actor,
     progress: impl Fn(u64, u64) + Sync,
 ) -> Result<Copied> {
-    let subject = super::audit::of_path(from.data_dir());
+    let subject = super::audit::of_path(from.folder().dir());
     let deployment = from.deployment;
     let options = postgres::Options { deployment: Some(deployment), ..postgres::Options::of_command(to.clone()) };
     let target = Postgres::open(&options).await?;
@@ -240,6 +240,7 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::sqlite::rows;
 
     #[tokio::test]
     async fn every_table_is_copied() {
@@ -247,10 +248,8 @@ mod tests {
         let database = Sqlite::open(&crate::store::sqlite::Options::new(folder.path())).unwrap();
         let there = "SELECT name FROM pragma_table_list WHERE type = 'table' AND schema = 'main'
                      AND name NOT IN ('meta', 'schema_history', 'sqlite_schema') ORDER BY name";
-        let there: Vec<String> = database
-            .read(|conn| Ok(conn.prepare(there)?.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?))
-            .unwrap();
-        let mut copied = TABLES.map(|table| table.name);
+        let there: Vec<(String,)> = database.read(|conn| rows::all(conn, there, [])).unwrap();
+        let mut copied = TABLES.map(|table| (table.name.to_owned(),));
         copied.sort_unstable();
         assert_eq!(copied[..], there[..], "TABLES lists every table of the schema");
         database.close().await;

@@ -42,7 +42,7 @@ mod tests {
         Actor, Email, IdempotencyKey, KeyedRequest, Message, MessageIds, MessageText, NewAccount, Timestamp,
     };
     use crate::runtime::clock::Clock;
-    use crate::store::sqlite::{Options, Sqlite};
+    use crate::store::sqlite::{Options, Sqlite, rows};
     use crate::store::{Store, StoredResponse, WriteKey};
 
     #[tokio::test(start_paused = true)]
@@ -82,7 +82,7 @@ mod tests {
         let stored = || {
             let Store::Sqlite(db) = &store else { unreachable!() };
             let count = "SELECT count(*) FROM idempotency_records";
-            db.read(|conn| Ok(conn.query_row(count, [], |row| row.get::<_, u32>(0))?)).unwrap()
+            db.read(|conn| rows::first::<(u32,)>(conn, count, [])).unwrap().unwrap().0
         };
         assert_eq!(stored(), 2 * STEP + 2);
 

@@ -171,7 +171,7 @@ impl Store {
         match self {
             Self::Sqlite(db) => db.read(|conn| {
                 let params = (account.0, after.as_bytes(), one_more);
-                Ok(page(conn.prepare_cached(sql)?.query_map(params, rows::read)?, limit)?)
+                Ok(page(conn.prepare_cached(sql)?.query_map(params, |row| TrackedMessage::from_row(row))?, limit)?)
             }),
             Self::Postgres(db) => {
                 let rows = Box::pin(db.readers.query(sql, &[&account, &after, &one_more])).await?;

@@ -23,7 +23,7 @@ impl Sqlite {
         if lock.is_some() {
             return Ok(true);
         }
-        let path = self.data_dir().join(LOCK);
+        let path = self.folder().dir().join(LOCK);
         let unavailable = |error| StoreError::Unavailable(format!("{}: {error}", path.display()));
         let file = own_file(&path).map_err(unavailable)?;
         match file.try_lock() {

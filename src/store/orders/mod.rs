@@ -126,7 +126,7 @@ impl Store {
                 let (sql, status) = (list(&sqlite::LISTS, customer, query), query.status);
                 let given = customer.map(|id| id.0).into_iter().chain(status.map(|status| i64::from(status.code())));
                 let parameters = params_from_iter(given.chain([start, one_more]));
-                let each = |row: &rusqlite::Row<'_>| rows::read(row).map(&mut *each);
+                let each = |row: &rusqlite::Row<'_>| Order::from_row(row).map(&mut *each);
                 db.read(|conn| rows::page(conn, sql, parameters, query.limit, each))
             }
             Self::Postgres(db) => {

@@ -6,7 +6,8 @@ use crate::store::Result;
 use crate::store::accounts::FIND_EMAIL;
 use crate::store::orders::{FIND, LISTS_OF_ALL, Lists};
 use crate::store::pets;
-use crate::store::sqlite::{WriteConnection, rows};
+use crate::store::row::FromRow;
+use crate::store::sqlite::WriteConnection;
 use crate::store::transaction::{Transaction, at_once};
 
 /// SQLite merges the four ordered lists while it reads, and reads no more of each than it returns.
@@ -76,7 +77,7 @@ pub fn place(conn: &WriteConnection<'_>, order: &NewOrder) -> Result<Result<Orde
 pub fn apply(conn: &WriteConnection<'_>, request: OrderTransition) -> Result<Result<Order, TransitionError>> {
     let OrderTransition { account, role, order: id, transition, actor } = request;
     let customer = (role == Role::Customer).then_some(account.0);
-    let found: Option<Order> = conn.find(FIND, (id, customer), rows::read)?;
+    let found = conn.find(FIND, (id, customer), |row| Order::from_row(row))?;
     let Some(order) = found else { return Ok(Err(TransitionError::NotFound)) };
     let Some(moved) = order.after(transition, actor.at) else {
         return Ok(Err(TransitionError::WrongStatus { transition, status: order.status }));

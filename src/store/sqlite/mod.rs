@@ -66,7 +66,7 @@ impl Deref for Sqlite {
 impl Sqlite {
     /// Opens the database of a data directory and migrates its schema. Creates the database if `options` allow it.
     pub fn open(options: &Options) -> Result<Self> {
-        Self::open_with(options, false, |conn, writer| Ok(writer.start(conn)?))
+        Self::open_with(options, false, |conn, writer| writer.start(conn))
     }
 
     /// Opens a database like [`Self::open`], and passes the writer to `start`, with its connection. If this process simulates
@@ -74,11 +74,10 @@ impl Sqlite {
     pub fn open_with(
         options: &Options,
         simulated: bool,
-        start: impl FnOnce(Connection, Writer) -> Result<()>,
+        start: impl FnOnce(Connection, Writer) -> sqlite_group_commit::Result<()>,
     ) -> Result<Self> {
         let observer = Arc::<Observer>::default();
         let schema = PetstoreSchema::new(options.deployment, options.create);
-        let start = |conn, writer| Ok(start(conn, writer)?);
         let folder = folder(&options.data_dir);
         let db = Database::open_with(&folder, &options.of_database(Arc::clone(&observer)), &schema, simulated, start)?;
         let (deployment, id) = schema.found();
@@ -102,15 +101,6 @@ impl Sqlite {
         }
     }
 
-    pub fn data_dir(&self) -> &Path {
-        self.db.folder().dir()
-    }
-
-    /// Runs a short read on the calling thread, which may serve requests.
-    pub fn read<T>(&self, read: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
-        self.db.read(read)
-    }
-
     /// Runs a write in a batch with other writes; durable once this returns. See [`Database::submit`].
     pub async fn submit<T: Send + 'static>(
         &self,
@@ -132,7 +122,7 @@ impl Sqlite {
 
     pub fn check(&self) -> Result<()> {
         self.db.check()?;
-        self.read(|conn| Ok(conn.prepare_cached("SELECT 1 FROM meta LIMIT 1")?.query_row([], |_| Ok(()))?))
+        self.db.read(|conn| Ok(conn.prepare_cached("SELECT 1 FROM meta LIMIT 1")?.query_row([], |_| Ok(()))?))
     }
 
     pub fn disk(&self) -> Option<Disk> {

@@ -8,16 +8,11 @@ use crate::store::row::FromRow;
 
 /// Returns the first row. `None` if there is none.
 pub fn first<T: FromRow>(conn: &Connection, sql: &str, params: impl Params) -> Result<Option<T>> {
-    Ok(conn.prepare_cached(sql)?.query_row(params, read).optional()?)
-}
-
-/// Reads a row. Unlike [`FromRow::from_row`], it can be passed to a function that reads rows of any lifetime.
-pub fn read<T: FromRow>(row: &Row<'_>) -> rusqlite::Result<T> {
-    T::from_row(row)
+    Ok(conn.prepare_cached(sql)?.query_row(params, |row| T::from_row(row)).optional()?)
 }
 
 pub fn all<T: FromRow>(conn: &Connection, sql: &str, params: impl Params) -> Result<Vec<T>> {
-    Ok(conn.prepare_cached(sql)?.query_map(params, read)?.collect::<rusqlite::Result<_>>()?)
+    Ok(conn.prepare_cached(sql)?.query_map(params, |row| T::from_row(row))?.collect::<rusqlite::Result<_>>()?)
 }
 
 /// Passes at most `limit` rows to `each`. Returns whether another row follows, so the query must ask for one row more.
