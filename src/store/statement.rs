@@ -59,8 +59,8 @@ macro_rules! among {
 }
 
 /// Returns ids as a parameter of [`among!`].
-pub fn id_list(ids: &[(i64,)]) -> String {
-    format!("{:?}", ids.iter().map(|(id,)| id).collect::<Vec<_>>())
+pub fn id_list(ids: impl IntoIterator<Item = i64>) -> String {
+    format!("{:?}", ids.into_iter().collect::<Vec<_>>())
 }
 
 /// A parameter of a statement.

@@ -3,7 +3,7 @@
 //! Passwords are checked outside of transactions, because hashing is slow. A statement therefore compares the digest that was
 //! checked, and does nothing if the password has changed since.
 
-use super::statement::{Parameters, Sql, both};
+use super::statement::{Parameters, Sql, both, id_list};
 use super::transaction::Transaction;
 use super::{Result, Store, StoreError, audit, keys, orders};
 use crate::domain::account::{PSEUDONYMS, PasswordDigest};
@@ -106,8 +106,7 @@ impl Store {
 
     /// Returns those of `accounts` that are deleted.
     pub async fn deleted_among(&self, accounts: Vec<AccountId>) -> Result<Vec<AccountId>> {
-        let ids: Vec<_> = accounts.iter().map(|account| account.0).collect();
-        let deleted = self.all(FIND_DELETED, &[&format!("{ids:?}")]).await?;
+        let deleted = self.all(FIND_DELETED, &[&id_list(accounts.iter().map(|account| account.0))]).await?;
         Ok(deleted.into_iter().map(|(id,)| id).collect())
     }
 

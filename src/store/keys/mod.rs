@@ -233,7 +233,8 @@ pub(super) async fn revoke_all(tx: &impl Transaction, account: AccountId, email:
         "$7",
         "ORDER BY id"
     );
-    tx.record_each(record, actor, Action::RevokeKey, email, &id_list(&revoked)).await
+    let revoked = id_list(revoked.into_iter().map(|(id,)| id));
+    tx.record_each(record, actor, Action::RevokeKey, email, &revoked).await
 }
 
 /// Tells all processes that a key has changed, or what it grants.

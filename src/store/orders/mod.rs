@@ -154,7 +154,7 @@ impl Store {
 
     /// Returns the names in the orders with these ids, in any order.
     pub async fn order_names(&self, orders: Vec<i64>) -> Result<Vec<OrderNames>> {
-        self.all(NAMES, &[&format!("{orders:?}")]).await
+        self.all(NAMES, &[&id_list(orders)]).await
     }
 }
 
@@ -174,7 +174,7 @@ pub(super) async fn cancel_all(tx: &impl Transaction, account: AccountId, email:
     let (from, to) = Transition::Cancel.rule();
     for status in from {
         let cancelled: Vec<(i64,)> = tx.all(cancel, &[&to, &actor.at, &account, status]).await?;
-        let orders = id_list(&cancelled);
+        let orders = id_list(cancelled.into_iter().map(|(id,)| id));
         tx.execute(release, &[&to.pet(), &orders]).await?;
         tx.record_each(record, actor, Action::CancelOrder, email, &orders).await?;
     }
