@@ -74,15 +74,8 @@ fn insert(conn: &WriteConnection<'_>, request: &KeyedRequest, response: &StoredR
     let insert = "INSERT OR REPLACE INTO idempotency_records
                       (key_hash, account_id, fingerprint, expires_at, status, location, body)
                   SELECT ?1, id, ?3, ?4, ?5, ?6, ?7 FROM accounts WHERE id = ?2 AND deleted_at IS NULL";
-    let params = (
-        request.key_hash,
-        request.account.0,
-        request.fingerprint,
-        request.expires_at().as_milliseconds(),
-        response.status,
-        response.location.as_deref(),
-        &*response.body,
-    );
-    conn.execute(insert, params)?;
+    let KeyedRequest { key_hash, account, fingerprint, .. } = request;
+    let StoredResponse { status, location, body } = response;
+    conn.execute(insert, (key_hash, account, fingerprint, request.expires_at(), status, location, body))?;
     Ok(())
 }

@@ -107,12 +107,10 @@ impl Write for NewOrder {
             .iter()
             .enumerate()
             .filter(|(position, order)| first[&order.pet_id] == *position)
-            .map(|(_, order)| (order.account.0, order.pet_id, order.now.as_milliseconds()))
+            .map(|(_, order)| (order.account, order.pet_id, order.now))
             .collect();
-        let (placed, available) = (OrderStatus::Placed, PetStatus::Available.code());
-        let parameters: [&(dyn ToSql + Sync); 6] =
-            [&accounts, &pets, &times, &available, &placed.code(), &placed.pet().code()];
-        let rows = prepared.query(PLACE, &parameters).await?;
+        let (placed, available) = (OrderStatus::Placed, PetStatus::Available);
+        let rows = prepared.query(PLACE, &[&accounts, &pets, &times, &available, &placed, &placed.pet()]).await?;
         let (mut placed, mut existing) = (HashMap::new(), HashSet::new());
         for row in &rows {
             let pet: i64 = row.try_get(0)?;
@@ -154,13 +152,10 @@ async fn apply(
 ) -> Result<WriteResult<OrderTransition>, Error> {
     let OrderTransition { account, role, order, transition, actor } = request;
     let (from, to) = transition.rule();
-    let from: Vec<_> = from.iter().map(|status| status.code()).collect();
-    let (status, pet, is_staff, is_cancel) =
-        (to.code(), to.pet().code(), *role == Role::Staff, *transition == Transition::Cancel);
+    let (pet, is_staff, is_cancel) = (to.pet(), *role == Role::Staff, *transition == Transition::Cancel);
     let (action, name, address) = (Action::step(*transition).as_str(), &*actor.name, client_address(actor));
     let parameters: [&(dyn ToSql + Sync); 12] = [
-        order, &account.0, &from, &status, &pet, &actor.at, &action, &name, &address, &actor.request_id, &is_cancel,
-        &is_staff,
+        order, account, &from, &to, &pet, &actor.at, &action, &name, &address, &actor.request_id, &is_cancel, &is_staff,
     ];
     let rows = prepared.query(TRANSITION, &parameters).await?;
     let Some(row) = rows.first() else { return Ok(Err(TransitionError::NotFound)) };

@@ -133,9 +133,8 @@ async fn claim<W: Write, const TAKES_KEYS: bool>(
         .values()
         .map(|same| {
             let request = same[0].1;
-            let expires_at = request.expires_at().as_milliseconds();
             let (key, fingerprint) = (&request.key_hash[..], &request.fingerprint[..]);
-            (key, request.account.0, fingerprint, expires_at, lock_number(request))
+            (key, request.account, fingerprint, request.expires_at(), lock_number(request))
         })
         .collect();
     let retention = i64::try_from(RETENTION.as_millis()).expect("a day in milliseconds");
