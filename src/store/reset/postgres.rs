@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
+use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{Client, Error};
 
 use crate::domain::{Action, Actor};
 use crate::store::pets::postgres::{self as pets, INSERT_ADDED};
@@ -68,24 +68,18 @@ impl Postgres {
 
 async fn replace_and_commit(client: &Client, is_interrupted: fn() -> bool) -> Result<()> {
     let (reset, until) = (reset_and_commit(), Instant::now() + LOCK_TIMEOUT);
-    loop {
-        match client.batch_execute(&reset).await {
-            Err(error) if is_in_use(&error) && is_interrupted() => {
-                return Err(StoreError::Refused("interrupted".into()));
-            }
-            Err(error) if is_in_use(&error) && Instant::now() < until => {
-                client.batch_execute("ROLLBACK TO unlocked; RELEASE unlocked").await?;
-                sleep(PAUSE).await;
-            }
-            Err(error) if is_in_use(&error) => return Err(StoreError::Unavailable(IN_USE.into())),
-            done => {
-                let in_doubt = "the store may have been reset, look at it";
-                return done.map_err(|error| pets::failed(error, in_doubt));
-            }
+    while let Err(error) = client.batch_execute(&reset).await {
+        if !matches!(error.code(), Some(&SqlState::LOCK_NOT_AVAILABLE | &SqlState::T_R_DEADLOCK_DETECTED)) {
+            return Err(pets::failed(error, "the store may have been reset, look at it"));
         }
+        if is_interrupted() {
+            return Err(StoreError::Refused("interrupted".into()));
+        }
+        if Instant::now() >= until {
+            return Err(StoreError::Unavailable(IN_USE.into()));
+        }
+        client.batch_execute("ROLLBACK TO unlocked; RELEASE unlocked").await?;
+        sleep(PAUSE).await;
     }
-}
-
-fn is_in_use(error: &Error) -> bool {
-    matches!(error.code(), Some(&SqlState::LOCK_NOT_AVAILABLE | &SqlState::T_R_DEADLOCK_DETECTED))
+    Ok(())
 }
