@@ -339,8 +339,7 @@ async fn delete_account(
         WHERE id = $1 AND deleted_at IS NULL AND (CAST($2 AS text) IS NULL OR password_hash = $2)",
         "FOR UPDATE"
     );
-    let found: Option<(Email,)> = tx.first(find, &[&account, &checked]).await?;
-    let Some((email,)) = found else { return Ok(false) };
+    let Some((email,)) = tx.first::<(Email,)>(find, &[&account, &checked]).await? else { return Ok(false) };
     end(tx, account, &email, "deleted", &actor).await?;
     tx.record(&actor, Action::DeleteAccount, email.as_str()).await?;
     // Last, because every change of any key waits for this row.

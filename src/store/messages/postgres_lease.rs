@@ -13,13 +13,7 @@ const SETTINGS: &str = "SET idle_session_timeout = '30s'";
 
 impl Postgres {
     pub async fn hold_relay_lease(&self, session: &mut Option<Connection>) -> Result<bool> {
-        let held = self.acquire(session).await;
-        if held.is_err()
-            && let Some(lost) = session.take()
-        {
-            lost.discard();
-        }
-        held
+        self.acquire(session).await.inspect_err(|_| session.take().iter().for_each(Connection::discard))
     }
 
     /// Takes the lock. A session that has the lock already takes it once more, which confirms that it is still alive.

@@ -26,10 +26,8 @@ pub fn page(
     let mut statement = conn.prepare_cached(sql)?;
     let mut rows = statement.query(params)?;
     for _ in 0..limit.get() {
-        match rows.next()? {
-            Some(row) => each(row)?,
-            None => return Ok(false),
-        }
+        let Some(row) = rows.next()? else { return Ok(false) };
+        each(row)?;
     }
     Ok(rows.next()?.is_some())
 }

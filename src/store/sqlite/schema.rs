@@ -72,10 +72,8 @@ impl Schema for PetstoreSchema {
     }
 
     fn may_replace(&self, old: &Connection) -> Result<()> {
-        let found = self.found.borrow();
-        let new = found.as_ref().map(|(deployment, _)| *deployment);
-        match (self.expected, new, at_once(deployment::stored(old, None))) {
-            (None, Some(new), Ok(old)) if old != new => Err(StoreError::Failed(format!(
+        match (self.expected, &*self.found.borrow(), at_once(deployment::stored(old, None))) {
+            (None, Some((new, _)), Ok(old)) if old != *new => Err(StoreError::Failed(format!(
                 "the backup is of a {new} database and would replace a {old} one; nothing was replaced. If that is what \
                  you want, add --deployment {new}"
             ))
