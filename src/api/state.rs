@@ -36,8 +36,8 @@ pub struct Api {
     pub message_ids: MessageIds,
     pub addresses: Arc<Addresses>,
     pub deprecation: Deprecation,
-    /// The OpenAPI document: each version, before and after the removal of `getPet`. They are made when a client first
-    /// requests them, because making them takes milliseconds, which would delay the start.
+    /// The OpenAPI documents: of each version, that before and that after the removal of `getPet`. Each is made when a client
+    /// first requests it, because making it takes milliseconds, which would delay the start.
     pub documents: [[OnceLock<File>; 2]; 2],
     pub pages: PageCache,
     pub pet_counts: PetCounts,

@@ -150,7 +150,7 @@ names! {
     }
 }
 
-/// A key as listed for its owner.
+/// A key as listed for its owner, and as the command line prints it in JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KeyRecord {

@@ -61,7 +61,7 @@ impl Actor {
     }
 }
 
-/// A row of the audit. Names are those at its time, and stay when an account is deleted.
+/// A row of the audit, and of its JSON on the command line. Names are those at its time, and stay when an account is deleted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AuditEntry {

@@ -85,11 +85,12 @@ impl Endpoint {
 
     fn result(&self, response: &Response) -> Result<(), Failure> {
         let why = format!("status {}", response.status);
-        let pause = response.header("retry-after").and_then(|text| demanded_pause(text, self.clock.now()));
+        let pause = || response.header("retry-after").and_then(|text| demanded_pause(text, self.clock.now()));
         match response.status {
             status if status.is_success() => Ok(()),
-            StatusCode::TOO_MANY_REQUESTS => Err(Failure::Endpoint(why, pause)),
-            status if status.is_server_error() => Err(Failure::Endpoint(why, pause)),
+            status if status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error() => {
+                Err(Failure::Endpoint(why, pause()))
+            }
             _ => Err(Failure::Message(why)),
         }
     }

@@ -240,6 +240,8 @@ fn scheduled_backups_replace_the_oldest() {
     within(2 * TIMEOUT, "a third one", || ours().len() == 2 && ours()[0] > first[0]);
     let line = server.logged("backed up");
     assert!(line["bytes"].as_u64().unwrap() > 4_096 && line["file"].as_str().unwrap().contains("kept/petstore-2"));
+    assert_eq!(server.metric("petstore_backup_interval_seconds"), 1.0);
+    assert!(server.metric("petstore_backup_last_size_bytes") > 4_096.0);
     let stopped = server.end_by(Signal::TERM);
     assert_eq!(stopped.code, Some(0), "{stopped:?}");
 

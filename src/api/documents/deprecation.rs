@@ -35,8 +35,8 @@ pub fn removed() -> ApiError {
     )
 }
 
-/// The headers of a successful response, with a placeholder for the request id. They announce the deprecation. The listener's
-/// service adds those that do, because errors from outside the handler have them too.
+/// The headers of a successful response, with a placeholder for the request id. Three announce the deprecation. The
+/// listener's service adds these to every response, because errors from outside the handler have them too.
 #[derive(Debug)]
 pub struct Deprecation(HeaderMap);
 

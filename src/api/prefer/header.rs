@@ -10,8 +10,8 @@ pub fn line(headers: &HeaderMap) -> String {
     lines.collect::<Vec<_>>().join(",")
 }
 
-/// Parses a `Prefer` line: names and values in their order, and whether they have parameters. The first one counts if one is
-/// repeated.
+/// Parses a `Prefer` line: names and values in their order, and whether they have parameters. Of repeated ones, the
+/// caller takes the first.
 pub fn parse(line: &str) -> impl Iterator<Item = (String, String, bool)> {
     let preferences = split(line, ',').map(|preference| {
         let mut parts = split(preference, ';');

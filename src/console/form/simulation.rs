@@ -20,6 +20,5 @@ pub const CHOICES: Choices = &[
 
 /// Returns the value of `Prefer` that the user chose. `None` if it is none of the choices, or the one without a failure.
 pub fn chosen(fields: &Form) -> Option<&'static str> {
-    let chosen = Some(fields.get("prefer")).filter(|chosen| !chosen.is_empty())?;
-    CHOICES.iter().map(|(value, _)| *value).find(|value| *value == chosen)
+    CHOICES.iter().map(|(value, _)| *value).find(|value| !value.is_empty() && *value == fields.get("prefer"))
 }

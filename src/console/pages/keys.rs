@@ -191,8 +191,12 @@ pub async fn rotate(who: SignedIn, Path(id): Path<String>, fields: Form) -> Resu
         return Err(PageError::not_found(message));
     }
     who.api().api_keys.note_change();
-    let until = own_key(&who, &id).await?.record.expires_at.map(times::moment).unwrap_or_default();
-    let end = if overlap.is_zero() { "no longer works".to_owned() } else { format!("works until {until}") };
+    let end = if overlap.is_zero() {
+        "no longer works".to_owned()
+    } else {
+        let until = own_key(&who, &id).await?.record.expires_at.map(times::moment).unwrap_or_default();
+        format!("works until {until}")
+    };
     let end = format!("The old key, {}, {end}.", before.record.hint);
     Ok(made(&who, &key, before.record.prefer, Some(end)))
 }
@@ -204,8 +208,11 @@ pub async fn confirm_revocation(who: SignedIn, Path(id): Path<String>) -> Result
 
 pub async fn revoke(who: SignedIn, Path(id): Path<String>) -> Result<Response, PageError> {
     let key = own_key(&who, &id).await?;
-    who.api().store.revoke_key(key.record.id, who.actor()).await?;
-    who.api().api_keys.note_change();
+    // Otherwise a form that is sent again would invalidate the cached keys of all accounts.
+    if key.state != KeyState::Revoked {
+        who.api().store.revoke_key(key.record.id, who.actor()).await?;
+        who.api().api_keys.note_change();
+    }
     Ok(who.redirect("keys?notice=key-revoked"))
 }
 

@@ -164,7 +164,7 @@ async fn done(
     mut parameters: Form,
 ) -> Result<Response, PageError> {
     let words = outcome(who, order, &api_call).await?;
-    if let Some(id) = api_call.body["id"].as_i64().or(order.filter(|_| api_call.is_unknown))
+    if let Some(id) = api_call.body()["id"].as_i64().or(order.filter(|_| api_call.is_unknown))
         && parameters.is_empty()
     {
         parameters = Form::of(&[("from", &id.to_string())]);
@@ -176,7 +176,7 @@ async fn done(
 
 /// Returns the outcome of a form for the user. `order` is the order that the form changes.
 async fn outcome(who: &SignedIn, order: Option<i64>, api_call: &ApiCall) -> Result<String, PageError> {
-    let answer = &api_call.body;
+    let answer = &api_call.body();
     let status = answer["status"].as_str().and_then(|status| OrderStatus::parse(status).ok());
     let done = match (answer["id"].as_i64(), answer["petId"].as_i64(), status) {
         (Some(id), Some(pet_id), Some(status)) => {

@@ -44,7 +44,7 @@ struct New<'a> {
 impl New<'_> {
     /// Returns the outcome of the form that sent this request.
     fn outcome(&self, sent: &ApiCall) -> String {
-        sent.outcome(&format!("Animal {} was added.", sent.body["id"]), "The animal was not added.")
+        sent.outcome(&format!("Animal {} was added.", sent.body()["id"]), "The animal was not added.")
     }
 }
 

@@ -148,8 +148,9 @@ fn hash_all(work: &Mutex<Receiver<Work>>, took: &Mutex<Duration>) {
         let Ok(work) = work.lock().recv() else { return };
         let began = Instant::now();
         work();
+        let last = began.elapsed();
         let mut average = took.lock();
-        *average = (*average * 7 + began.elapsed()) / 8;
+        *average = (*average * 7 + last) / 8;
     }
 }
 

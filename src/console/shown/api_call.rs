@@ -23,8 +23,7 @@ pub struct ApiCall {
     /// The response as HTTP writes it: status, headers, body.
     pub answer: String,
     pub status: StatusCode,
-    /// The body of the response. Null if it is not JSON.
-    pub body: Value,
+    body: Bytes,
     /// True if this replays the response to an earlier request with the same `Idempotency-Key`.
     is_replayed: bool,
     is_simulated: bool,
@@ -112,13 +111,18 @@ impl ApiCall {
             request,
             answer,
             status: head.status,
-            body: serde_json::from_slice(&body).unwrap_or_default(),
+            body,
             is_replayed: head.headers.contains_key(IDEMPOTENT_REPLAYED),
             is_simulated: called.delivery.is_some(),
             is_unknown: is_lost || head.status.is_server_error(),
             cause: head.extensions.remove(),
             retry_after: head.headers.remove(RETRY_AFTER),
         }
+    }
+
+    /// Returns the body of the response. Null if it is not JSON.
+    pub fn body(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_default()
     }
 
     /// Returns the outcome of a form for the user: `done`, or `not_done` and the reason.
@@ -134,7 +138,7 @@ impl ApiCall {
                 format!("{}The result is unknown. Send the form again: it counts only once.", self.origin())
             }
             _ => {
-                let message = self.body["message"].as_str().unwrap_or_default().replace('`', "");
+                let message = self.body()["message"].as_str().unwrap_or_default().replace('`', "");
                 format!("{}{not_done} {message}", self.origin())
             }
         }

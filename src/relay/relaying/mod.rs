@@ -129,8 +129,9 @@ impl<R: Receiver> Relaying<R> {
                 }
                 Err(why) => {
                     self.deliveries.outage.warn(&why, None);
+                    let wait = delay_after(BACKOFF, failures);
                     failures += 1;
-                    (delay_after(BACKOFF, failures - 1), false)
+                    (wait, false)
                 }
             };
             tokio::select! {

