@@ -26,6 +26,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::{JoinSet, unconstrained};
+use tokio::time::{sleep, timeout};
 
 pub use body::{BodyTimeout, BodyTooLarge, TimedBody};
 use connection::Serving;
@@ -40,6 +41,9 @@ pub use tls::{InvalidCertificate, Tls};
 
 /// Pause before accepting again when the system is out of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Time for listeners to end once no public connection is open. Those whose runtime the service blocks do not.
+const LISTENERS_END: Duration = Duration::from_secs(1);
 
 /// Connections of an operator's listener, beside those of the public listeners.
 const OPERATOR_CONNECTIONS: usize = 16;
@@ -109,10 +113,12 @@ impl<S: Service> Server<S> {
         Self { listeners, tls: None, limits: Limits::default(), public: Handle::current() }
     }
 
-    /// Serves until `stop` says otherwise or its sender is dropped. Returns when all connections are closed.
+    /// Serves until `stop` says otherwise or its sender is dropped. Returns when all connections are closed. Those of the operator
+    /// get a second after the public ones.
     pub async fn run(self, mut stop: watch::Receiver<Stop>) {
         let limits = self.limits;
-        let shared = Room::new(limits.connections.unwrap_or_else(connections_within_descriptors));
+        let connections = limits.connections.unwrap_or_else(connections_within_descriptors);
+        let shared = Room::new(connections);
         let (stopping, stopped) = watch::channel(false);
         // Dropping it closes all connections.
         let mut accepting = JoinSet::new();
@@ -129,10 +135,14 @@ impl<S: Service> Server<S> {
         // An error means that the sender was dropped, which is a stop too.
         let _ = stop.wait_for(|stop| *stop >= Stop::Drain).await;
         let drained = async {
-            tokio::time::sleep(limits.drain_delay).await;
+            sleep(limits.drain_delay).await;
             stopping.send_replace(true);
-            let all_closed = async { while accepting.join_next().await.is_some() {} };
-            if tokio::time::timeout(limits.drain, all_closed).await.is_err() {
+            let all_closed = async {
+                // The slots of all public connections.
+                let _ = shared.slots.acquire_many(connections.try_into().unwrap_or(u32::MAX)).await;
+                let _ = timeout(LISTENERS_END, async { while accepting.join_next().await.is_some() {} }).await;
+            };
+            if timeout(limits.drain, all_closed).await.is_err() {
                 tracing::warn!("drain timed out, closing remaining connections");
             }
         };
@@ -191,7 +201,7 @@ async fn accept<S: Service>(listener: TcpListener, mut serving: Serving<S>, Room
             (Err(error), _) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             (Err(error), _) => {
                 tracing::warn!(%error, "cannot accept connections, retrying");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
+                sleep(ACCEPT_PAUSE).await;
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -14,7 +14,8 @@ use http_body_util::{BodyExt, Either, Full};
 use hyper::body::{Body, Frame};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::watch;
+use tokio::runtime::Builder;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Sleep, sleep, timeout};
 
@@ -236,6 +237,30 @@ async fn drain_answers_open_requests_and_closes_idle_connections() {
     open.write_all(b"re").await.unwrap();
     assert!(rest(&mut open).await.ends_with("\r\n\r\nhere"));
     timeout(Duration::from_mins(1), running.server).await.expect("the server ends").unwrap();
+}
+
+#[tokio::test]
+async fn drain_does_not_wait_for_a_blocked_runtime_without_connections() {
+    let blocked = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (unblock, wait) = mpsc::channel::<()>();
+    let (blocks, is_blocked) = oneshot::channel();
+    blocked.spawn(async move {
+        blocks.send(()).unwrap();
+        wait.recv().unwrap_err();
+    });
+    is_blocked.await.unwrap();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let registered = blocked.enter();
+    let listener = TcpListener::from_std(listener).unwrap();
+    drop(registered);
+    let limits = Limits { drain: Duration::from_hours(1), ..Limits::default() };
+    let server = Server { limits, public: blocked.handle().clone(), ..Server::new(listener, service_fn(answer)) };
+    let (stop, stopped) = watch::channel(Stop::No);
+    stop.send_replace(Stop::Drain);
+    timeout(Duration::from_mins(1), server.run(stopped)).await.expect("the server ends");
+    drop(unblock);
+    blocked.shutdown_background();
 }
 
 #[tokio::test]
