@@ -1,11 +1,14 @@
 //! A throwaway PostgreSQL server. The first test that needs it starts it, and it ends with the test process.
 
 use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::{self, JoinHandle};
+
+use tokio::net::TcpSocket;
 
 use crate::process::Keeper;
 use crate::wait::{TIMEOUT, within};
@@ -174,7 +177,10 @@ pub fn free_port() -> u16 {
     loop {
         let next = std::process::id().wrapping_mul(31).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
         let port = 20_000 + (next % 10_000) as u16;
-        if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
+        // Does not listen, because a child that another thread forks meanwhile has the socket until it executes its program.
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_reuseaddr(true).unwrap();
+        if socket.bind(SocketAddr::from(([127, 0, 0, 1], port))).is_ok() {
             return port;
         }
     }
