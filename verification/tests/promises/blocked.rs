@@ -36,18 +36,21 @@ const CHECKS: u32 = 3;
 fn blocked_neighbours_stall_no_health_check_and_no_stop() {
     let rounds = trial::rounds(1);
     let (mut slowest, mut longest) = ((Duration::ZERO, ""), (Duration::ZERO, ""));
+    // More at once would keep all processors busy, and time is judged on an idle machine.
+    let at_once = if trial::is_full() { 3 } else { neighbours::ALL.len() };
     for _ in trial::counted(rounds) {
-        let measured = thread::scope(|scope| {
-            let threads = neighbours::ALL.map(|(name, start)| {
-                let thread = thread::Builder::new().name(name.to_owned());
-                (name, thread.spawn_scoped(scope, move || measure(start())).unwrap())
+        for some in neighbours::ALL.chunks(at_once) {
+            thread::scope(|scope| {
+                let threads = some.iter().map(|&(name, start)| {
+                    let thread = thread::Builder::new().name(name.to_owned());
+                    (name, thread.spawn_scoped(scope, move || measure(start())).unwrap())
+                });
+                for (name, thread) in threads.collect::<Vec<_>>() {
+                    let (check, stop) = thread.join().unwrap_or_else(|_| panic!("it is stalled by: {name}"));
+                    slowest = slowest.max((check, name));
+                    longest = longest.max((stop, name));
+                }
             });
-            threads.map(|(name, thread)| (name, thread.join()))
-        });
-        for (name, times) in measured {
-            let (check, stop) = times.unwrap_or_else(|_| panic!("it is stalled by: {name}"));
-            slowest = slowest.max((check, name));
-            longest = longest.max((stop, name));
         }
     }
     suspended_process_is_noticed();
