@@ -42,7 +42,10 @@ impl Timestamp {
     /// write for each time.
     pub fn write(self, out: &mut Vec<u8>) {
         let time = Offset::UTC.to_datetime(self.displayed());
-        let year = time.year().unsigned_abs();
+        let Ok(year) = u16::try_from(time.year()) else {
+            // Before the year 0.
+            return out.extend_from_slice(self.to_string().as_bytes());
+        };
         let milliseconds = time.millisecond().unsigned_abs();
         let mut text = *b"0000-00-00T00:00:00.000Z";
         let mut two_digits = |at: usize, number: u8| {
@@ -111,7 +114,10 @@ mod tests {
             time.write(&mut text);
             String::from_utf8(text).unwrap()
         };
-        for milliseconds in [0, -1, 951_782_399_999, 951_782_400_000, 253_402_207_200_000, i64::MIN, i64::MAX] {
+        let before_the_year_0 = -62_167_219_200_001;
+        for milliseconds in
+            [0, -1, 951_782_399_999, 951_782_400_000, 253_402_207_200_000, before_the_year_0, i64::MIN, i64::MAX]
+        {
             let time = Timestamp::from_milliseconds(milliseconds);
             assert_eq!(written(time), time.to_string(), "{milliseconds}");
         }
