@@ -38,8 +38,7 @@ impl Timestamp {
         Self(self.0.saturating_sub(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)))
     }
 
-    /// Appends the displayed form of a time from the year 0 on, as all stored ones are. jiff's printer would take 1 % of a
-    /// write for each time.
+    /// Appends the displayed form. jiff's printer would take 1 % of a write for each time.
     pub fn write(self, out: &mut Vec<u8>) {
         let time = Offset::UTC.to_datetime(self.displayed());
         let Ok(year) = u16::try_from(time.year()) else {
