@@ -177,6 +177,11 @@ impl Operation {
         Self::ALL.into_iter().filter(|operation| operation.is_documented())
     }
 
+    /// Returns the operation of the API with this `operationId`.
+    pub fn with_id(id: &str) -> Option<Self> {
+        Self::documented().find(|operation| operation.id() == id)
+    }
+
     pub fn is_documented(self) -> bool {
         self.path().starts_with("/v1/")
     }

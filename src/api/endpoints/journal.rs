@@ -24,13 +24,13 @@ const REQUESTS_DROPPED: HeaderName = HeaderName::from_static("requests-dropped")
 pub async fn list(api: &Api, head: &Parts) -> Result<Response, ApiError> {
     let account = authenticate(api, head).await?;
     let [operation, status, since, key] = parameters(head.uri.query(), ["operation", "status", "since", "keyId"])?;
-    let find = |id: &str| Operation::documented().find(|operation| operation.id() == id);
-    let of_api =
-        || ApiError::invalid_value("operation")(Invalid("must be an operation of the API, such as listPets".into()));
-    let operation = operation.map(|id| find(&id).ok_or_else(of_api)).transpose()?;
+    let of_api = || Invalid("must be an operation of the API, such as listPets".into());
+    let operation = operation.map(|id| Operation::with_id(&id).ok_or_else(of_api)).transpose();
+    let operation = operation.map_err(ApiError::invalid_value("operation"))?;
     let status = status.map(|text| number("status", &text)).transpose()?;
-    let time = || ApiError::invalid_value("since")(Invalid("must be a time such as 2026-11-20T09:30:00.123Z".into()));
-    let since = since.map(|text| Timestamp::parse(&text).ok_or_else(time)).transpose()?;
+    let time = || Invalid("must be a time such as 2026-11-20T09:30:00.123Z".into());
+    let since = since.map(|text| Timestamp::parse(&text).ok_or_else(time)).transpose();
+    let since = since.map_err(ApiError::invalid_value("since"))?;
     let key = key.map(|text| number("keyId", &text)).transpose()?;
     let selects = move |request: &RecordedRequest| {
         operation.is_none_or(|operation| request.operation == Some(operation))

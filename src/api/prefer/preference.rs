@@ -87,8 +87,7 @@ impl Preference {
             "every" => (number(1..=i64::MAX).map(Self::Every), "an integer from 1"),
             "first" => (number(1..=i64::MAX).map(Self::First), "an integer from 1"),
             "operation" => {
-                let operation = Operation::documented().find(|operation| operation.id() == value);
-                (operation.map(Self::Operation), "an operation of the API, such as createPet")
+                (Operation::with_id(value).map(Self::Operation), "an operation of the API, such as createPet")
             }
             "handling" => {
                 let strict = [("strict", true), ("lenient", false)].into_iter().find(|(name, _)| *name == value);

@@ -85,10 +85,8 @@ impl Filter {
             "failed" => Ok(true),
             _ => Err(Invalid("must be successful or failed".into())),
         };
-        let operation = |id: &str| {
-            let operation = Operation::documented().find(|operation| operation.id() == id);
-            operation.ok_or_else(|| Invalid("must be one of the API, such as listPets".into()))
-        };
+        let operation =
+            |id: &str| Operation::with_id(id).ok_or_else(|| Invalid("must be one of the API, such as listPets".into()));
         Ok(Self {
             is_failed: pagination::filter(parameters, "result", is_failed)?,
             operation: pagination::filter(parameters, "operation", operation)?,
