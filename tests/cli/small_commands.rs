@@ -1,9 +1,10 @@
 //! `openapi`, `completions`, `manual`, `healthcheck`.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
+use testkit::postgres::free_port;
 use testkit::{Folder, Process, Request, Signal, TIMEOUT, within};
 
 #[tokio::test]
@@ -102,7 +103,12 @@ fn draining_service_is_not_healthy() {
 
 #[test]
 fn other_servers_are_not_healthy() {
-    let closed: fn(TcpListener) = drop;
+    let is_unhealthy = |address: SocketAddr, why| {
+        let check = format!("healthcheck --ops-listen {address}");
+        Folder::new().fails(&check, &format!("{address} is not ready: {why}"));
+    };
+    is_unhealthy(([127, 0, 0, 1], free_port()).into(), "Connection refused (os error 111)");
+
     let silent: fn(TcpListener) = |listener| _ = listener.accept().unwrap().0.read_to_end(&mut Vec::new());
     let slow: fn(TcpListener) = |listener| {
         let mut stream = accept(&listener);
@@ -113,19 +119,14 @@ fn other_servers_are_not_healthy() {
     };
     let not_http: fn(TcpListener) = |listener| accept(&listener).write_all(b"220 ready\r\n").unwrap();
     for (serve, why) in [
-        (closed, "Connection refused (os error 111)"),
         (silent, "no response within 3s"),
         (slow, "no response within 3s"),
         (not_http, "the response has an invalid status line"),
     ] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let server = std::thread::spawn(move || serve(listener));
-        if why.starts_with("Connection") {
-            server.join().unwrap();
-        }
-        let check = format!("healthcheck --ops-listen {address}");
-        Folder::new().fails(&check, &format!("{address} is not ready: {why}"));
+        std::thread::spawn(move || serve(listener));
+        is_unhealthy(address, why);
     }
 }
 

@@ -5,6 +5,7 @@
 mod collector;
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::process::Command;
 use std::sync::atomic::Ordering;
 
@@ -13,6 +14,7 @@ use serde_json::Value;
 use tokio::net::TcpListener;
 
 use collector::Collector;
+use testkit::postgres::free_port;
 use testkit::{Certificate, Folder, Request, Server, Shop, Signal, new_pet};
 
 /// The ids in the examples of W3C Trace Context.
@@ -191,7 +193,7 @@ async fn sampling_follows_the_caller_then_the_ratio() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn outage_of_the_collector_is_logged_once() {
-    let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let (shop, server) = serve(&format!("http://{address}"), "", &[]);
     for _ in 0..20 {
         assert_eq!(traced(&server, "/v1/pets", true).key(&shop.key).send().await.status(), 200);
