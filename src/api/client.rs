@@ -19,8 +19,8 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Returns the actor of a change that the account with this email address requests. A key in the request's id, which the client
-    /// chose, is hidden.
+    /// Returns the actor of a change that the account with this email address requests. A key in the request's id, which the
+    /// client chose, is hidden.
     pub fn actor(&self, email: String, client_address: IpAddr, at: Timestamp) -> Actor {
         let request_id = String::from_utf8_lossy(&without_keys(self.request_id.as_bytes())).into_owned();
         Actor {

@@ -113,8 +113,8 @@ impl<S: Service> Server<S> {
         Self { listeners, tls: None, limits: Limits::default(), public: Handle::current() }
     }
 
-    /// Serves until `stop` says otherwise or its sender is dropped. Returns when all connections are closed. Those of the operator
-    /// get a second after the public ones.
+    /// Serves until `stop` says otherwise or its sender is dropped. Returns when all connections are closed. A drain gives those
+    /// of the operator one second after the last public one.
     pub async fn run(self, mut stop: watch::Receiver<Stop>) {
         let limits = self.limits;
         let connections = limits.connections.unwrap_or_else(connections_within_descriptors);
@@ -138,7 +138,7 @@ impl<S: Service> Server<S> {
             sleep(limits.drain_delay).await;
             stopping.send_replace(true);
             let all_closed = async {
-                // The slots of all public connections.
+                // All slots are free once no public connection is open.
                 let _ = shared.slots.acquire_many(connections.try_into().unwrap_or(u32::MAX)).await;
                 let _ = timeout(LISTENERS_END, async { while accepting.join_next().await.is_some() {} }).await;
             };

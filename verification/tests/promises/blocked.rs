@@ -39,9 +39,9 @@ fn blocked_neighbours_stall_no_health_check_and_no_stop() {
     // More at once would keep all processors busy, and time is judged on an idle machine.
     let at_once = if trial::is_full() { 3 } else { neighbours::ALL.len() };
     for _ in trial::counted(rounds) {
-        for some in neighbours::ALL.chunks(at_once) {
+        for group in neighbours::ALL.chunks(at_once) {
             thread::scope(|scope| {
-                let threads = some.iter().map(|&(name, start)| {
+                let threads = group.iter().map(|&(name, start)| {
                     let thread = thread::Builder::new().name(name.to_owned());
                     (name, thread.spawn_scoped(scope, move || measure(start())).unwrap())
                 });
