@@ -29,7 +29,8 @@ test("the store has the keys that fail", async () => {
 test("a store that has ended is an error", async () => {
   const store = await startStore();
   process.kill(store.pid);
-  await expect.poll(() => store.requests().catch((error) => error.message)).toBe("the store has ended");
+  const error = () => store.requests().catch(({ message }) => message);
+  await expect.poll(error, { timeout: 60_000 }).toBe("the store has ended");
   for (const call of [store.requests(), store.reset(), store.failingKey("code=503")]) {
     await expect(call).rejects.toThrow("the store has ended");
   }
