@@ -13,6 +13,7 @@ use testkit::{
     Certificate, Database, PostgresServer, Process, Request, Response, Signal, TIMEOUT, new_message, new_pet, trial,
     within,
 };
+use tokio::net::TcpStream as Connection;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
@@ -167,8 +168,10 @@ impl Service {
             _database: database.clone(),
             runtime: Builder::new_current_thread().enable_all().build().unwrap(),
         };
-        // From now on, the process needs the database only for requests, and handles signals.
-        service.send(operations, Request::new(operations, "GET", "/livez"), TIMEOUT).unwrap();
+        // Before it creates a database, the process listens for a moment to check the addresses. Once it responds, it needs the
+        // database only for requests, and handles signals.
+        let is_live = || service.send(operations, Request::new(operations, "GET", "/livez"), TIMEOUT).is_ok();
+        within(TIMEOUT, "serving", is_live);
         service
     }
 
@@ -205,13 +208,16 @@ impl Service {
     /// Sends a request over a connection of its own.
     pub fn send(&self, address: SocketAddr, request: Request, limit: Duration) -> Result<Response, String> {
         let response = async {
-            match &self.certificate {
-                None => request.send().await,
-                Some(certificate) => request.send_over(certificate.connect(address).await).await,
-            }
+            let response = match &self.certificate {
+                None => {
+                    request.try_send_over(Connection::connect(address).await.map_err(|error| error.to_string())?).await
+                }
+                Some(certificate) => request.try_send_over(certificate.connect(address).await).await,
+            };
+            response.map_err(|error| error.to_string())
         };
         let response = self.runtime.block_on(async { timeout(limit, response).await });
-        response.map_err(|_| format!("no response within {limit:?}"))
+        response.unwrap_or_else(|_| Err(format!("no response within {limit:?}")))
     }
 
     /// Sends SIGTERM. Returns the time until the process has ended.
