@@ -2,18 +2,17 @@
 //! responds to health checks and ends on SIGTERM.
 
 use std::any::Any;
-use std::fs;
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::process::{Command, Stdio};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, io, thread};
 
 use testkit::postgres::free_port;
 use testkit::{
     Certificate, Database, PostgresServer, Process, Request, Response, Signal, TIMEOUT, new_message, new_pet, trial,
     within,
 };
-use tokio::net::TcpStream as Connection;
+use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
@@ -155,7 +154,6 @@ impl Service {
         command.arg(format!("--listen={store}")).arg(format!("--messages-listen={messages}"));
         command.arg(format!("--ops-listen={operations}"));
         let process = Process::start_with_stdout(&mut command, stdout);
-        within(TIMEOUT, "listening", || TcpStream::connect(operations).is_ok());
         let service = Self {
             process,
             store,
@@ -170,8 +168,9 @@ impl Service {
         };
         // Before it creates a database, the process listens for a moment to check the addresses. Once it responds, it needs the
         // database only for requests, and handles signals.
-        let is_live = || service.send(operations, Request::new(operations, "GET", "/livez"), TIMEOUT).is_ok();
-        within(TIMEOUT, "serving", is_live);
+        within(TIMEOUT, "serving", || {
+            service.try_send(operations, Request::new(operations, "GET", "/livez"), TIMEOUT).unwrap().is_ok()
+        });
         service
     }
 
@@ -205,19 +204,28 @@ impl Service {
         Ok(slowest)
     }
 
-    /// Sends a request over a connection of its own.
+    /// Sends a request over a connection of its own. Fails if there is no response within `limit`.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the connection breaks.
     pub fn send(&self, address: SocketAddr, request: Request, limit: Duration) -> Result<Response, String> {
+        Ok(self.try_send(address, request, limit)?.unwrap())
+    }
+
+    /// Like [`Self::send`], but returns the error of a connection that breaks.
+    fn try_send(&self, address: SocketAddr, request: Request, limit: Duration) -> Result<io::Result<Response>, String> {
         let response = async {
             let response = match &self.certificate {
-                None => {
-                    request.try_send_over(Connection::connect(address).await.map_err(|error| error.to_string())?).await
+                None => request.try_send_over(TcpStream::connect(address).await?).await,
+                Some(certificate) => {
+                    request.try_send_over(certificate.try_connect(address, rustls::ALL_VERSIONS).await?).await
                 }
-                Some(certificate) => request.try_send_over(certificate.connect(address).await).await,
             };
-            response.map_err(|error| error.to_string())
+            response.map_err(io::Error::other)
         };
         let response = self.runtime.block_on(async { timeout(limit, response).await });
-        response.unwrap_or_else(|_| Err(format!("no response within {limit:?}")))
+        response.map_err(|_| format!("no response within {limit:?}"))
     }
 
     /// Sends SIGTERM. Returns the time until the process has ended.
