@@ -71,8 +71,8 @@ fn forward(mut from: &TcpStream, mut to: &TcpStream, silence: &Silence) {
     let _ = from.shutdown(Shutdown::Both);
 }
 
-/// Whether no bytes arrive. Threads wait for its end without waking up: beside full load, Linux 6.18 lets tasks of other
-/// sessions wait for many seconds while a hundred threads wake up every 5 ms.
+/// While it is set, the network delivers nothing. Threads sleep until it ends instead of polling: while a hundred of them wake
+/// up every 5 ms beside full load, Linux 6.18 keeps tasks of other sessions waiting for many seconds.
 #[derive(Default)]
 struct Silence(Mutex<bool>, Condvar);
 
