@@ -103,11 +103,11 @@ fn draining_service_is_not_healthy() {
 
 #[test]
 fn other_servers_are_not_healthy() {
-    let is_unhealthy = |address: SocketAddr, why| {
+    let check_fails = |address: SocketAddr, why| {
         let check = format!("healthcheck --ops-listen {address}");
         Folder::new().fails(&check, &format!("{address} is not ready: {why}"));
     };
-    is_unhealthy(([127, 0, 0, 1], free_port()).into(), "Connection refused (os error 111)");
+    check_fails(([127, 0, 0, 1], free_port()).into(), "Connection refused (os error 111)");
 
     let silent: fn(TcpListener) = |listener| _ = listener.accept().unwrap().0.read_to_end(&mut Vec::new());
     let slow: fn(TcpListener) = |listener| {
@@ -126,7 +126,7 @@ fn other_servers_are_not_healthy() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         std::thread::spawn(move || serve(listener));
-        is_unhealthy(address, why);
+        check_fails(address, why);
     }
 }
 
