@@ -7,7 +7,7 @@ export interface RecordedRequest {
   operation: string | null;
   method: string;
   path: string;
-  /** `null` if the connection was closed without a response. */
+  /** Also of a response that was not sent. `null` if there was none. */
   status: number | null;
   code: string | null;
   keyId: number;

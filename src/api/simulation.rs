@@ -14,6 +14,7 @@ use super::documents::deprecation::{self, REMOVED_AT};
 use super::documents::documented_errors::DocumentedError;
 use super::error::{ApiError, Code};
 use super::execute::execute;
+use super::input::idempotency::IDEMPOTENT_REPLAYED;
 use super::input::query_and_body::{self, RequestBody};
 use super::operations::Operation::{CreatePet, GetPet};
 use super::prefer::delivery::{Called, Delivery};
@@ -25,7 +26,7 @@ use super::unmatched::answer_other_method;
 use crate::domain::Timestamp;
 
 /// The status of a connection that was closed without a response, for the log and the metrics. nginx uses it too.
-const NO_RESPONSE: u16 = 444;
+pub const NO_RESPONSE: u16 = 444;
 
 /// The page of a network that asks its users to sign in.
 const PAGE: &str = "<!doctype html><title>Sign in</title><h1>Sign in to this network</h1>\n";
@@ -133,6 +134,8 @@ impl Simulation {
             .retain(|it| if let Preference::Body(broken) = it { break_body(*broken, &mut response) } else { true });
         let delivery = Delivery {
             applied: self.applied.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+            status: (dropped != Some(Dropped::Request)).then(|| response.status().as_u16()),
+            is_replayed: response.headers().contains_key(IDEMPOTENT_REPLAYED),
             is_of_proxy: matches!(self.failure, Some(Failure::Gateway(_))),
             delay: self.find(|it| if let Preference::Delay(delay) = it { Some(*delay) } else { None }),
             dropped: match dropped {

@@ -1,10 +1,16 @@
 //! The journal on the operations listener: the requests of a key's account.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
 use expect_test::expect;
 use petstore::api::Operation;
 use petstore::domain::Deployment;
 use serde_json::{Value, json};
-use testkit::{Request, Response};
+use testkit::{Request, Response, soon, until};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 use crate::service::{NOW, REX, Service, Setup};
 use crate::simulation::preferring;
@@ -56,6 +62,66 @@ async fn journal_has_what_was_sent_and_received() {
     let dropped = preferring(&service, Operation::ListPets, "drop=body").bytes();
     testkit::raw(service.store_address, &dropped).await;
     assert_eq!(requests(&service, "").await[4]["incomplete"], true);
+}
+
+#[tokio::test]
+async fn journal_tells_which_requests_were_executed() {
+    let service = Service::start().await;
+    for (key, preferences, body) in [
+        ("a", "drop=response", REX),
+        ("a", "drop=response", REX),
+        ("a", "drop=reset", REX),
+        ("b", "drop=reset", REX),
+        ("c", "drop=request", REX),
+        ("c", "code=503, drop=response", REX),
+        ("c", "drop=response", "{}"),
+    ] {
+        let request = preferring(&service, Operation::CreatePet, preferences).header("idempotency-key", key).json(body);
+        let mut stream = TcpStream::connect(service.store_address).await.unwrap();
+        stream.write_all(&request.bytes()).await.unwrap();
+        let mut received = Vec::new();
+        _ = soon(stream.read_to_end(&mut received)).await;
+        assert!(received.is_empty(), "{preferences}");
+    }
+    let listed = requests(&service, "").await;
+    let told = listed.iter().map(|request| {
+        let texts = ["status", "replayed", "incomplete", "simulated"].map(|name| request[name].to_string());
+        assert_eq!((&request["response"]["head"], &request["response"]["body"]), (&json!(""), &json!("")));
+        texts.join(" ") + "\n"
+    });
+    expect![[r#"
+        201 false true "drop=response"
+        201 true true "drop=response"
+        201 true true "drop=reset"
+        201 false true "drop=reset"
+        null false true "drop=request"
+        503 false true "code=503, drop=response"
+        400 false true "drop=response"
+    "#]]
+    .assert_eq(&told.collect::<String>());
+    assert_eq!(service.store.count_pets().await.unwrap(), 2);
+}
+
+#[tokio::test]
+async fn journal_tells_what_a_client_did_not_wait_for() {
+    let service = Service::start().await;
+    // Two requests with each key. A connection that closes before the delay is listed without a status.
+    let attempts = AtomicU32::new(0);
+    until(async || {
+        let key = (attempts.fetch_add(1, Ordering::Relaxed) / 2).to_string();
+        let delayed = preferring(&service, Operation::CreatePet, "delay=30000").header("idempotency-key", &key);
+        let mut stream = TcpStream::connect(service.store_address).await.unwrap();
+        stream.write_all(&delayed.json(REX).bytes()).await.unwrap();
+        _ = timeout(Duration::from_millis(50), stream.read_u8()).await;
+        drop(stream);
+        let listed = requests(&service, "").await;
+        let told = |is_replayed: bool| {
+            let is_told = |it: &Value| it["status"] == 201 && it["replayed"] == is_replayed && it["incomplete"] == true;
+            listed.iter().any(is_told)
+        };
+        told(false) && told(true)
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -62,6 +62,9 @@ impl From<ApiError> for Called {
 pub struct Delivery {
     /// The value of `Preference-Applied`.
     pub applied: String,
+    /// The status of the response, also if it is dropped. `None` for a dropped request.
+    pub status: Option<u16>,
+    pub is_replayed: bool,
     /// True if the response plays that of a proxy, which does not have the headers of the service.
     pub is_of_proxy: bool,
     pub delay: Option<Duration>,

@@ -35,7 +35,7 @@ pub struct RecordedRequest {
     pub operation: Option<Operation>,
     /// Method, path and query.
     pub line: RedactedText,
-    /// `None` if the connection was closed without a response.
+    /// The status of the response, also if the client did not get it. `None` if there was none.
     pub status: Option<u16>,
     /// How the connection ended, if the client did not get the whole response. Known after the request is stored if a slow
     /// body is cut.

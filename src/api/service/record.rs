@@ -18,6 +18,7 @@ use crate::api::recorder::record::{
 };
 use crate::api::recorder::shown;
 use crate::api::response::{self, X_REQUEST_ID, content};
+use crate::api::simulation::NO_RESPONSE;
 use crate::api::state::Api;
 use crate::domain::api_key::KeyOwner;
 
@@ -65,9 +66,7 @@ impl RecordedRequest {
     /// Records that the response is simulated.
     pub fn simulate(&mut self, delivery: &Delivery) {
         self.simulated = Some(RedactedText::of(delivery.applied.as_bytes(), LISTED));
-        if delivery.dropped.is_some() {
-            self.status = None;
-        }
+        (self.status, self.is_replayed) = (delivery.status, delivery.is_replayed);
         if delivery.dropped.is_some() || delivery.is_cut {
             self.lose("the connection was closed");
         }
@@ -76,7 +75,7 @@ impl RecordedRequest {
     /// Completes the record with the response's headers, and stores it.
     #[inline(never)]
     pub fn end<B>(mut self, api: &Api, took: Duration, response: &Response<B>) -> Arc<Self> {
-        if let Some(exchange) = self.exchange.as_mut().filter(|_| self.status.is_some()) {
+        if let Some(exchange) = self.exchange.as_mut().filter(|_| response.status() != NO_RESPONSE) {
             let line = format!("{:?} {}", response.version(), response.status());
             exchange.response_head = RedactedText::of_head(&line, response.headers());
         }
