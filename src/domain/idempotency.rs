@@ -29,6 +29,10 @@ impl IdempotencyKey {
             Invalid(format!("must be 1 to {max} visible ASCII characters, bare or as a quoted string"))
         })
     }
+
+    pub fn as_str(&self) -> &str {
+        str::from_utf8(&self.0).expect("a key is ASCII")
+    }
 }
 
 /// Unescapes a quoted string without its opening quote. `None` if it is malformed.

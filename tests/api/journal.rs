@@ -125,6 +125,15 @@ async fn journal_tells_what_a_client_did_not_wait_for() {
 }
 
 #[tokio::test]
+async fn journal_shows_the_idempotency_key_as_the_api_reads_it() {
+    let service = Service::start().await;
+    for (sent, read) in [("abc\"", json!("abc\"")), (r#""a\"b""#, json!("a\"b")), ("a b", Value::Null)] {
+        preferring(&service, Operation::CreatePet, "").header("idempotency-key", sent).json(REX).send().await;
+        assert_eq!(requests(&service, "").await.last().unwrap()["idempotencyKey"], read, "{sent}");
+    }
+}
+
+#[tokio::test]
 async fn journal_is_filtered_and_emptied() {
     let service = Service::start().await;
     let (id, another) = service.another_key(None).await;

@@ -15,7 +15,7 @@ use crate::api::recorder::record::{RecordedRequest, RedactedText};
 use crate::api::response::{self, Response};
 use crate::api::state::Api;
 use crate::domain::api_key::KeyGrant;
-use crate::domain::{AccountId, ApiKey, Invalid, Timestamp};
+use crate::domain::{AccountId, ApiKey, IdempotencyKey, Invalid, Timestamp};
 
 /// Number of requests that are no longer kept.
 const REQUESTS_DROPPED: HeaderName = HeaderName::from_static("requests-dropped");
@@ -85,9 +85,11 @@ async fn authenticate(api: &Api, head: &Parts) -> Result<AccountId, ApiError> {
 fn shown(request: &RecordedRequest) -> Value {
     let (method, path) = request.line.text.split_once(' ').unwrap_or_default();
     let text = |text: &RedactedText| text.shown();
+    let message = |head, body: &Option<_>| json!({ "head": text(head), "body": body.as_ref().map(text) });
     let exchange = request.exchange.as_ref();
     let head = exchange.map_or("", |exchange| &*exchange.request_head.text);
     let idempotency_key = head.lines().find_map(|line| line.strip_prefix("idempotency-key: "));
+    let idempotency_key = idempotency_key.and_then(|key| IdempotencyKey::parse(key.as_bytes()).ok());
     json!({
         "id": request.id,
         "time": request.at,
@@ -97,19 +99,13 @@ fn shown(request: &RecordedRequest) -> Value {
         "status": request.status,
         "code": request.error.as_ref().map(|error| &error.code.text),
         "keyId": request.owner.key.0,
-        "idempotencyKey": idempotency_key.map(|key| key.trim_matches('"')),
+        "idempotencyKey": idempotency_key.as_ref().map(IdempotencyKey::as_str),
         "simulated": request.simulated.as_ref().map(text),
         "replayed": request.is_replayed,
         "incomplete": request.loss().is_some(),
         "durationMs": request.took.as_secs_f64() * 1_000.0,
         "requestId": request.request_id.text,
-        "request": {
-            "head": exchange.map(|exchange| text(&exchange.request_head)),
-            "body": exchange.and_then(|exchange| exchange.request_body.as_ref()).map(text),
-        },
-        "response": {
-            "head": exchange.map(|exchange| text(&exchange.response_head)),
-            "body": exchange.and_then(|exchange| exchange.response_body.as_ref()).map(text),
-        },
+        "request": exchange.map(|exchange| message(&exchange.request_head, &exchange.request_body)),
+        "response": exchange.map(|exchange| message(&exchange.response_head, &exchange.response_body)),
     })
 }
