@@ -9,10 +9,14 @@ use super::operations::{Listener, Operation, Target};
 use super::response::Response;
 use super::state::Api;
 
-/// Responds to a method that no operation at the path of `here` has: 405, or 404 if all of them are removed.
+/// Responds to a method that no operation at the path of `here` has: 405, or 404 if this service has none of them.
 pub fn answer_other_method(here: Operation, api: &Api) -> Response {
-    let now = api.clock.coarse_now();
-    let is_here = |it: &Operation| it.path() == here.path() && !deprecation::is_removed(*it, now);
+    let is_served = |it| match it {
+        Operation::GetSecurityTxt => !api.addresses.security_contacts.is_empty(),
+        Operation::ListRequests | Operation::DeleteRequests => api.account_requests.keeps_all,
+        _ => !deprecation::is_removed(it, api.clock.coarse_now()),
+    };
+    let is_here = |it: &Operation| it.path() == here.path() && is_served(*it);
     let operations = Operation::ALL.into_iter().filter(is_here);
     let methods: Vec<_> = operations.flat_map(Operation::methods).map(Method::as_str).collect();
     if methods.is_empty() {

@@ -56,7 +56,8 @@ async fn unknown_path_is_not_found() {
 
 #[tokio::test]
 async fn unknown_method_is_405_with_allow() {
-    let service = Service::start().await;
+    let security_contacts = vec!["mailto:security@shop.example".to_owned()];
+    let service = Service::start_with(Setup { security_contacts, ..Setup::default() }).await;
     expect![[r#"
         405 Method Not Allowed
         allow: GET,HEAD,POST

@@ -196,5 +196,7 @@ async fn journal_needs_an_active_key_and_shows_only_its_account() {
 #[tokio::test]
 async fn production_has_no_journal() {
     let service = Service::start_with(Setup { deployment: Deployment::Production, ..Setup::default() }).await;
-    assert_eq!(read(&service, "", &service.key).await.code(), "not_found");
+    for method in ["GET", "DELETE", "POST"] {
+        assert_eq!(journal(&service, method).send().await.code(), "not_found", "{method}");
+    }
 }

@@ -36,7 +36,11 @@ async fn security_txt_has_the_contacts_and_never_expires() {
 async fn security_txt_needs_a_contact_and_its_canonical_address_tls() {
     let plain = with_contacts("http://shop.example/v1").await;
     assert!(!plain.request("GET", SECURITY).send().await.body.contains("Canonical"));
-    assert_eq!(Service::start().await.request("GET", SECURITY).send().await.code(), "not_found");
+    let without = Service::start().await;
+    for method in ["GET", "POST"] {
+        assert_eq!(without.request(method, SECURITY).send().await.code(), "not_found");
+    }
+    assert_eq!(plain.request("POST", SECURITY).send().await.code(), "method_not_allowed");
 }
 
 async fn with_contacts(base_url: &str) -> Service {
