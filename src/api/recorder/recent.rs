@@ -14,8 +14,8 @@ use crate::store::Store;
 /// Maximum number of an account's requests, except in an ephemeral store.
 pub const REQUESTS: usize = 100;
 
-/// Maximum number of requests with an inactive key. They have a list of their own, so that a program with an old key does not
-/// replace the requests of others.
+/// Maximum number of an account's requests with an inactive key. These have a list of their own, so that a program with an old
+/// key does not replace the requests of others.
 const WITH_INACTIVE_KEY: usize = 20;
 
 /// Maximum size of an account's requests in bytes, and of all requests.
@@ -25,13 +25,14 @@ const OF_ALL: usize = 16 * 1024 * 1024;
 /// Maximum numbers and sizes. An ephemeral store has two accounts, and the tests of one run.
 #[derive(Clone, Copy, Debug)]
 struct Capacity {
-    requests: usize,
+    /// Requests with an active key, and those with an inactive one.
+    requests: [usize; 2],
     of_account: usize,
     of_all: usize,
 }
 
-const CAPACITY: Capacity = Capacity { requests: REQUESTS, of_account: OF_ACCOUNT, of_all: OF_ALL };
-const OF_EPHEMERAL: Capacity = Capacity { requests: 10_000, of_account: 16 * OF_ACCOUNT, of_all: 64 * OF_ACCOUNT };
+const CAPACITY: Capacity = Capacity { requests: [REQUESTS, WITH_INACTIVE_KEY], of_account: OF_ACCOUNT, of_all: OF_ALL };
+const OF_EPHEMERAL: Capacity = Capacity { requests: [10_000; 2], of_account: 16 * OF_ACCOUNT, of_all: 64 * OF_ACCOUNT };
 
 /// Memory in bytes that a request takes beside its texts: allocations, the places in the maps and lists, and an account.
 const OVERHEAD: usize = 512;
@@ -148,8 +149,7 @@ impl Lists {
     /// Returns the request to remove after `account` got another, if there is too much.
     fn excess(&self, account: AccountId) -> Option<u64> {
         let of = self.accounts.get(&account)?;
-        let limits = [self.capacity.requests, WITH_INACTIVE_KEY];
-        match of.requests.iter().zip(limits).find(|(list, limit)| list.len() > *limit) {
+        match of.requests.iter().zip(self.capacity.requests).find(|(list, limit)| list.len() > *limit) {
             Some((list, _)) => list.front().copied(),
             None if of.size > self.capacity.of_account => of.oldest(),
             None => self.requests.first_key_value().filter(|_| self.size > self.capacity.of_all).map(|(id, _)| *id),
@@ -269,6 +269,15 @@ mod tests {
         }
         assert_eq!(numbers(&requests, 1, 26), (6..26).rev().chain([0]).collect::<Vec<_>>());
         assert_consistent(&requests);
+    }
+
+    #[test]
+    fn ephemeral_store_keeps_requests_with_an_inactive_key() {
+        let requests = AccountRequests::new(Deployment::Staging, false);
+        for _ in 0..25 {
+            requests.add(with_inactive_key(1, [10; 4]));
+        }
+        assert_eq!((requests.of(AccountId(1)).len(), requests.dropped(AccountId(1))), (25, 0));
     }
 
     #[test]
