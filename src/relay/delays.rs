@@ -112,19 +112,21 @@ impl Delays {
         }
     }
 
-    /// Ends the delays of messages and the pauses of their accounts, or everything.
-    pub fn retry(&mut self, ids: &str) {
-        for id in ids.split(' ') {
-            match MessageId::parse(id) {
-                None => *self = Self::default(),
-                Some(id) => self.accounts.retain(|_, account| {
-                    if account.messages.remove(&id).is_some() {
+    /// Ends the delays of messages and the pauses of accounts, or everything: `retries` are ids of messages and numbers of
+    /// accounts, or `all`.
+    pub fn retry(&mut self, retries: &str) {
+        for it in retries.split(' ') {
+            match (MessageId::parse(it), it.parse().map(AccountId)) {
+                (Some(id), _) => self.accounts.values_mut().for_each(|account| _ = account.messages.remove(&id)),
+                (None, Ok(account)) => {
+                    if let Some(account) = self.accounts.get_mut(&account) {
                         (account.paused_until, account.resume_after) = (None, None);
                     }
-                    !account.messages.is_empty()
-                }),
+                }
+                (None, Err(_)) => *self = Self::default(),
             }
         }
+        self.accounts.retain(|_, account| !account.messages.is_empty());
     }
 
     pub fn acknowledged(&mut self, account: AccountId, id: MessageId) {
@@ -317,6 +319,24 @@ mod tests {
             assert!(lasts(|| delays.is_paused()).await.as_secs().abs_diff(expected) <= 1, "{demanded}");
             assert!(!delays.is_delayed(ADA, ID) && !delays.is_account_paused(ADA));
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn retry_ends_delays_of_messages_and_pauses_of_accounts() {
+        let mut delays = Delays::default();
+        for account in [ADA, BEN] {
+            delays.endpoint_failed(account, ID, Meanwhile::OfOthers);
+            delays.message_rejected(account, MessageId::MIN);
+        }
+        // A message of Ada's that waits only because her account is paused.
+        delays.retry(&format!("{} {}", MessageId::MAX, ADA.0));
+        assert!(!delays.is_account_paused(ADA) && delays.is_delayed(ADA, ID) && delays.is_account_paused(BEN));
+        delays.retry(&format!("{ID} {}", BEN.0));
+        assert!(
+            !delays.is_account_paused(BEN) && !delays.is_delayed(BEN, ID) && delays.is_delayed(BEN, MessageId::MIN)
+        );
+        delays.retry("all");
+        assert!(!delays.is_delayed(BEN, MessageId::MIN));
     }
 
     #[tokio::test(start_paused = true)]

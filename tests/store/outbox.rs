@@ -83,7 +83,7 @@ fn retries_reach_the_relay_once() {
         assert!(store.retry_messages(vec![]).await.unwrap());
 
         let taken = store.take_retries().await.unwrap();
-        assert_eq!(taken, Some(format!("{} all", messages[1].id)));
+        assert_eq!(taken, Some(format!("{} {} all", messages[1].id, messages[1].account.0)));
         assert_eq!(store.take_retries().await.unwrap(), None);
     });
 }

@@ -43,12 +43,12 @@ const UNSENT: Sql = both(
 const COUNT_UNSENT: Sql =
     both("SELECT count(*) FROM (SELECT 1 FROM messages WHERE sent_at IS NULL LIMIT $1) AS unsent");
 
-/// The row of `meta` with the messages to retry, which the relay has not taken yet.
+/// The row of `meta` with the messages to retry and their accounts, which the relay has not taken yet.
 const FIND_RETRIES: Sql = both("SELECT value FROM meta WHERE key = 'retries'");
 const TAKE_RETRIES: Sql = both("DELETE FROM meta WHERE key = 'retries' RETURNING value");
 
 /// Locks a message, so that the relay does not mark it as sent meanwhile.
-const FIND_WAITING: Sql = locking!("SELECT id FROM messages WHERE sent_at IS NULL AND id = $1", "FOR UPDATE");
+const FIND_WAITING: Sql = locking!("SELECT account_id FROM messages WHERE sent_at IS NULL AND id = $1", "FOR UPDATE");
 
 const LIST_OF: Sql = Sql { sqlite: sqlite::LIST_OF, postgres: postgres::LIST_OF };
 
@@ -107,21 +107,19 @@ transactions! { Savepoint, Unlisted:
 }
 
 async fn retry_messages(tx: &impl Transaction, ids: Vec<MessageId>) -> Result<bool> {
-    let are_waiting = are_waiting(tx, &ids).await?;
-    if are_waiting {
-        let add = both(
-            "INSERT INTO meta AS kept (key, value) VALUES ('retries', $1)
-            ON CONFLICT (key) DO UPDATE SET value = kept.value || ' ' || $1",
-        );
-        let ids: Vec<_> = ids.iter().map(MessageId::to_string).collect();
-        let retries = if ids.is_empty() { "all".into() } else { ids.join(" ") };
-        tx.execute(add, &[&retries]).await?;
-    }
-    Ok(are_waiting)
+    let Some(accounts) = waiting_accounts(tx, &ids).await? else { return Ok(false) };
+    let add = both(
+        "INSERT INTO meta AS kept (key, value) VALUES ('retries', $1)
+        ON CONFLICT (key) DO UPDATE SET value = kept.value || ' ' || $1",
+    );
+    let retries: Vec<_> = ids.iter().zip(accounts).map(|(id, account)| format!("{id} {}", account.0)).collect();
+    let retries = if ids.is_empty() { "all".into() } else { retries.join(" ") };
+    tx.execute(add, &[&retries]).await?;
+    Ok(true)
 }
 
 async fn discard_messages(tx: &impl Transaction, ids: Vec<MessageId>, actor: Actor) -> Result<bool> {
-    if !are_waiting(tx, &ids).await? {
+    if waiting_accounts(tx, &ids).await?.is_none() {
         return Ok(false);
     }
     let discard = both(
@@ -136,13 +134,14 @@ async fn discard_messages(tx: &impl Transaction, ids: Vec<MessageId>, actor: Act
     Ok(true)
 }
 
-async fn are_waiting(tx: &impl Transaction, ids: &[MessageId]) -> Result<bool> {
+/// Returns the accounts of messages, in their order. `None` if one of them is not waiting.
+async fn waiting_accounts(tx: &impl Transaction, ids: &[MessageId]) -> Result<Option<Vec<AccountId>>> {
+    let mut accounts = Vec::new();
     for id in ids {
-        if tx.all::<()>(FIND_WAITING, &[id]).await?.is_empty() {
-            return Ok(false);
-        }
+        let Some((account,)) = tx.first(FIND_WAITING, &[id]).await? else { return Ok(None) };
+        accounts.push(account);
     }
-    Ok(true)
+    Ok(Some(accounts))
 }
 
 impl Store {
@@ -245,7 +244,7 @@ impl Store {
         Ok(counted.iter().map(|(count,)| count.unsigned_abs()).sum())
     }
 
-    /// Takes the ids of [`Self::retry_messages`], or `all`, separated by spaces. `None` if there are none.
+    /// Takes what [`Self::retry_messages`] left: ids and accounts, or `all`, separated by spaces. `None` if there is nothing.
     pub async fn take_retries(&self) -> Result<Option<String>> {
         if self.first::<()>(FIND_RETRIES, &[]).await?.is_none() {
             return Ok(None);
