@@ -30,14 +30,16 @@ impl BaseUrl {
                 && url.query().is_none()
         });
         if !well_formed
-            || !text.ends_with("/v1")
+            || !text[origin_length(text)..].ends_with("/v1")
             || !text.bytes().all(|byte| byte.is_ascii_graphic() && !b"<>\"#@;,'".contains(&byte))
         {
             return Err(Invalid(
                 "a base URL is http:// or https://, a host and an optional path, and ends in /v1".into(),
             ));
         }
-        Ok(Self { url: text.to_owned(), bound: None })
+        // Scheme and host are case-insensitive (RFC 3986, section 6.2.2.1).
+        let (origin, path) = text.split_at(origin_length(text));
+        Ok(Self { url: origin.to_ascii_lowercase() + path, bound: None })
     }
 
     /// Returns the base URL of a listener without a configured one.
@@ -71,17 +73,19 @@ impl BaseUrl {
 
     /// Returns the path of the pages' root without a slash at its end. Empty if they are not below a path.
     pub fn path(&self) -> &str {
-        let root = self.root();
-        root.match_indices('/').nth(2).map_or("", |(start, _)| root[start..].trim_end_matches('/'))
+        self.root()[origin_length(self.root())..].trim_end_matches('/')
     }
 
     /// Returns scheme, host and port as browsers send them in `Origin` (RFC 6454, section 6.2).
     pub fn origin(&self) -> String {
-        let end = self.url.match_indices('/').nth(2).map_or(self.url.len(), |(path, _)| path);
-        let origin = self.url[..end].to_ascii_lowercase();
+        let origin = self.url[..origin_length(&self.url)].to_ascii_lowercase();
         let default_port = if origin.starts_with("https:") { ":443" } else { ":80" };
         origin.strip_suffix(default_port).unwrap_or(&origin).to_owned()
     }
+}
+
+fn origin_length(url: &str) -> usize {
+    url.match_indices('/').nth(2).map_or(url.len(), |(path, _)| path)
 }
 
 /// Returns the address by which this machine reaches the listener: loopback if it is bound to every address.
@@ -229,11 +233,13 @@ mod tests {
     fn base_addresses_end_in_v1_and_know_their_origin() {
         let url = BaseUrl::parse("https://Api.example.com:443/shop/v1").unwrap();
         assert_eq!(url.origin(), "https://api.example.com");
-        assert_eq!((url.root(), url.path()), ("https://Api.example.com:443/shop", "/shop"));
+        assert_eq!((url.root(), url.path()), ("https://api.example.com:443/shop", "/shop"));
+        let upper = BaseUrl::parse("HTTPS://SHOP.EXAMPLE/A/v1").unwrap();
+        assert_eq!((upper.as_str(), upper.path(), upper.is_https()), ("https://shop.example/A/v1", "/A", true));
         assert_eq!(BaseUrl::parse("https://api.example.com/v1").unwrap().path(), "");
         assert_eq!(BaseUrl::parse("http://127.0.0.1:8080/v1").unwrap().origin(), "http://127.0.0.1:8080");
         for refused in [
-            "", "/v1", "ftp://a/v1", "https://a/v1/", "https://a", "https:///v1", "https://a/v1?x=/v1",
+            "http://v1", "", "/v1", "ftp://a/v1", "https://a/v1/", "https://a", "https:///v1", "https://a/v1?x=/v1",
             "https://a/<>/v1", "https://a:99999/v1", "https://a:/v1",
         ] {
             assert!(BaseUrl::parse(refused).is_err(), "{refused}");

@@ -14,7 +14,7 @@ async fn cookie_is_hidden_from_scripts_and_other_sites() {
     for (base_url, prefix, attributes) in [
         (None, "", format!("; Path=/{hidden}")),
         (Some("http://shop.example/pets/v1"), "", format!("; Path=/pets{hidden}")),
-        (Some("https://shop.example/v1"), "__Host-", format!("; Path=/{hidden}; Secure")),
+        (Some("HTTPS://Shop.example/v1"), "__Host-", format!("; Path=/{hidden}; Secure")),
         (Some("https://shop.example/a/b/v1"), "__Secure-", format!("; Path=/a/b{hidden}; Secure")),
     ] {
         let base_url = base_url.map(|url| BaseUrl::parse(url).unwrap());
