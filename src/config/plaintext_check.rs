@@ -6,7 +6,7 @@ use crate::relay::RelayUrl;
 
 /// Checks the configured addresses before they are opened. Returns warnings.
 ///
-/// With a trusted proxy, TLS is the proxy's task. The operations listener takes no secrets, so it only warns.
+/// With a trusted proxy, TLS is the proxy's task. The operations listener only warns: it takes API keys on staging only.
 ///
 /// # Errors
 ///
@@ -40,8 +40,9 @@ pub fn check(service: &ServiceSettings, deployment: Deployment) -> Result<Vec<St
     }
     if is_exposed(service, Listener::Ops) {
         let address = service.ops_listen;
+        let keys = if deployment == Deployment::Staging { ", and API keys can be read in transit" } else { "" };
         warnings.push(format!(
-            "the ops listener is bound to {address}, which other machines may reach: it requires no credentials"
+            "the ops listener is bound to {address}, which other machines may reach: metrics require no credentials{keys}"
         ));
     }
     Ok(warnings)

@@ -147,6 +147,7 @@ fn production_rejects_public_addresses_without_tls() {
         format!("{store} --trusted-proxy 10.0.0.1"),
         format!("{store} {TLS}"),
         "--listen 192.0.2.1:8080 --ops-listen 192.0.2.1:8082 --listeners ops".to_owned(),
+        "--ops-listen 192.0.2.1:8082 --listeners ops --data-dir staging --deployment staging".to_owned(),
     ] {
         let ended = folder.run(&format!("serve --log-level warn {flags}"));
         shown.push_str(&format!("{flags}: {}", ended.shown_log()));
@@ -168,7 +169,10 @@ fn production_rejects_public_addresses_without_tls() {
         --listen 192.0.2.1:8080 --messages-listen 127.0.0.1:0 --ops-listen 127.0.0.1:0 --tls-cert cert.pem --tls-key cert.key: exit 1
         ERROR cannot listen on 192.0.2.1:8080 (--listen): Cannot assign requested address (os error 99)
         --listen 192.0.2.1:8080 --ops-listen 192.0.2.1:8082 --listeners ops: exit 1
-        WARN the ops listener is bound to 192.0.2.1:8082, which other machines may reach: it requires no credentials
+        WARN the ops listener is bound to 192.0.2.1:8082, which other machines may reach: metrics require no credentials
+        ERROR cannot listen on 192.0.2.1:8082 (--ops-listen): Cannot assign requested address (os error 99)
+        --ops-listen 192.0.2.1:8082 --listeners ops --data-dir staging --deployment staging: exit 1
+        WARN the ops listener is bound to 192.0.2.1:8082, which other machines may reach: metrics require no credentials, and API keys can be read in transit
         ERROR cannot listen on 192.0.2.1:8082 (--ops-listen): Cannot assign requested address (os error 99)
     "#]]
     .assert_eq(&shown);
