@@ -8,7 +8,7 @@ use petstore_client::apis::store_api::place_order;
 use petstore_client::models::{MessageInput, NewPet, OrderInput};
 use tokio::time::{sleep, timeout};
 
-/// Returns a success. `None` for a conflict.
+/// Returns a success. `None` for a conflict that does not pass.
 async fn retry<T, E>(call: impl AsyncFn() -> Result<T, Error<E>>) -> Option<T> {
     let mut wait = 1;
     loop {
@@ -21,9 +21,10 @@ async fn retry<T, E>(call: impl AsyncFn() -> Result<T, Error<E>>) -> Option<T> {
             Err(elapsed) => (500, elapsed.to_string()),
         };
         match status {
-            409 => return None,
+            // The first attempt may still be in progress. Only `Retry-After` would tell.
+            409 if wait > 8 => return None,
             401 => fail("STORE_API_KEY is not valid: create another key"),
-            _ if wait > 8 || (status < 500 && status != 429) => fail(&format!("request failed: {error}")),
+            _ if wait > 8 || (status < 500 && status != 409 && status != 429) => fail(&format!("request failed: {error}")),
             _ => sleep(Duration::from_secs(wait)).await,
         }
         wait *= 2;
