@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use crate::api::error::{ApiError, Code};
 use crate::domain::Invalid;
 
-/// 2^53. Below it, a double is exactly the whole number that was sent.
+/// 2^53. Below it, every whole number is a double. Other numbers, such as 1e-400, count as the nearest double.
 const EXACT: f64 = (1_u64 << 53) as f64;
 
 /// The fields of an operation's body, as JSON text.
