@@ -47,6 +47,9 @@ pub struct Common {
     /// Purpose of the database, set when it is created; an existing database must match
     #[arg(long, global = true, value_name = "NAME", env = "PETSTORE_DEPLOYMENT", value_parser = one_of(&Deployment::ALL, Deployment::as_str))]
     pub deployment: Option<Deployment>,
+    /// Fail without a database, as after a volume was not mounted; only `restore` and `move` create one
+    #[arg(long, global = true, value_name = "BOOL", env = "PETSTORE_EXISTING_ONLY", default_value = "false", action = ArgAction::Set)]
+    pub existing_only: bool,
     /// Configuration file (TOML)
     #[arg(long, global = true, value_name = "FILE", env = "PETSTORE_CONFIG")]
     pub config: Option<PathBuf>,
@@ -82,9 +85,6 @@ pub struct ServiceSettings {
         value_parser = one_of(&Listener::ALL, Listener::as_str)
     )]
     pub listeners: Vec<Listener>,
-    /// Reject a start without an existing database instead of creating one, as after a volume was not mounted
-    #[arg(long, value_name = "BOOL", env = "PETSTORE_EXISTING_ONLY", default_value = "false", action = ArgAction::Set)]
-    pub existing_only: bool,
     /// Public base URL of the store API, ending in /v1 [default: the address bound]
     #[arg(long, value_name = "URL", env = "PETSTORE_BASE_URL", value_parser = BaseUrl::parse)]
     pub base_url: Option<BaseUrl>,

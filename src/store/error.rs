@@ -28,9 +28,9 @@ impl From<sqlite_group_commit::Error> for StoreError {
             Error::SyncFailed(why) => Self::SyncFailed(why),
             Error::Failed(why) | Error::Constraint(why, _) => Self::Failed(why),
             Error::Refused(why) => Self::Refused(why),
-            Error::Missing(_) => {
-                Self::Failed(format!("{error}; `petstore serve` or `petstore quickstart` creates one"))
-            }
+            Error::Missing(_) => Self::Failed(format!(
+                "{error}: mount its volume, or let `petstore serve` or `petstore quickstart` create one without --existing-only"
+            )),
             Error::Exists(_) => Self::Failed(format!("{error}; use --force to replace it")),
             Error::Link(file) => {
                 let why = "is a link: give the folder of its target with --data-dir, or move the database here";

@@ -37,14 +37,14 @@ fn flag_overrides_environment_overrides_file() {
 
 /// A value for each setting, none its default.
 const VALUES: &str = "\
-    listen=127.0.0.1:1 messages-listen=127.0.0.1:2 ops-listen=[::1]:3 listeners=ops existing-only=true \
+    listen=127.0.0.1:1 messages-listen=127.0.0.1:2 ops-listen=[::1]:3 listeners=ops \
     base-url=https://a.example/v1 messages-base-url=https://b.example/v1 staging-base-url=https://c.example/v1 \
     cors-origin=https://d.example rate-limit=600/min registration=closed \
     security-contact=https://e.example/report simulation=off trusted-proxy=10.0.0.0/8 tls-cert=cert.pem \
     tls-key=key.pem insecure=true max-connections=7 drain-delay=5s backup-every=2h backup-keep=3 backup-dir=kept \
     relay=https://shop.example/hook relay-secret-file=secrets relay-allow-plaintext=true relay-retention=30d \
     audit-retention=90d log-requests=true data-dir=elsewhere database-url=postgres://db:5432/shop \
-    require-standbys=true database-timeout=0.5s deployment=staging log-level=warn log-format=json";
+    require-standbys=true database-timeout=0.5s deployment=staging existing-only=true log-level=warn log-format=json";
 
 #[test]
 fn settings_have_a_flag_a_variable_and_a_key() {

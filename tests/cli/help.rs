@@ -88,6 +88,9 @@ fn command_help_lists_its_own_options_first() {
                                              it [default: 1.8s]
               --deployment <NAME>            Purpose of the database, set when it is created; an existing
                                              database must match [possible values: production, staging]
+              --existing-only[=<BOOL>]       Fail without a database, as after a volume was not mounted;
+                                             only `restore` and `move` create one [default: false] [possible
+                                             values: true, false]
               --config <FILE>                Configuration file (TOML)
               --log-level <LEVEL>            Lowest level to log to stderr [default: info] [possible values:
                                              error, warn, info, debug, trace]

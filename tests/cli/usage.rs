@@ -4,8 +4,8 @@ use expect_test::expect;
 use std::net::TcpListener;
 use testkit::{Folder, Signal};
 
-const NO_DATABASE: &str =
-    "there is no database in petstore-data; `petstore serve` or `petstore quickstart` creates one";
+const NO_DATABASE: &str = "there is no database in petstore-data: mount its volume, or let `petstore serve` or `petstore \
+    quickstart` create one without --existing-only";
 
 fn usage(line: &str) -> String {
     let folder = Folder::new();
@@ -120,7 +120,7 @@ fn misplaced_address_does_not_print_its_password() {
         pets import URL: exit 1: error: postgres://ada:[hidden]@db/shop: No such file or directory (os error 2)
         pets export URL: exit 1: error: postgres://ada:[hidden]@db/shop: No such file or directory (os error 2)
         reset --pets URL: exit 1: error: postgres://ada:[hidden]@db/shop: No such file or directory (os error 2)
-        key list --data-dir URL: exit 1: error: there is no database in postgres://ada:[hidden]@db/shop; `petstore serve` or `petstore quickstart` creates one
+        key list --data-dir URL: exit 1: error: there is no database in postgres://ada:[hidden]@db/shop: mount its volume, or let `petstore serve` or `petstore quickstart` create one without --existing-only
         config check --tls-cert URL --tls-key URL: exit 1: error: postgres://ada:[hidden]@db/shop: No such file or directory (os error 2)
         account create URL: exit 2: error: invalid value 'postgres://ada:[hidden]@db/shop' for '<EMAIL>': must be an e-mail address, for instance ada@example.com, not a URL
         account set-password URL: exit 1: error: there is no account postgres://ada:[hidden]@db/shop
@@ -141,12 +141,24 @@ fn missing_database_is_a_failure_and_not_created() {
         assert!(ended.stderr.contains("petstore-data"), "{line}: {}", ended.stderr);
     }
     folder.fails("key list", NO_DATABASE);
-    let refused = folder.run("serve --existing-only").log();
-    assert!(refused.starts_with("ERROR there is no database in petstore-data: mount its volume"), "{refused}");
+    for line in ["account create grace@example.com", "pets import -", "migrate"] {
+        folder.fails(&format!("{line} --existing-only"), NO_DATABASE);
+    }
+    folder.fails_to_serve("serve --existing-only", NO_DATABASE);
+    folder.fails(
+        "config check --existing-only",
+        "there is no database: mount its volume, or create one without --existing-only",
+    );
     assert!(!folder.path("petstore-data").exists());
 
-    folder.succeed("migrate");
+    folder.succeed("config check");
+    folder.succeed("migrate --existing-only=false");
     folder.serve("serve --existing-only").end_by(Signal::TERM);
+    folder.succeed("config check --existing-only");
+
+    std::fs::remove_file(folder.path("petstore-data/petstore.db")).unwrap();
+    let checked = folder.run("config check").shown();
+    assert!(checked.contains("petstore.db: it was removed or moved away"), "{checked}");
 }
 
 #[test]

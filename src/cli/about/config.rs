@@ -14,9 +14,9 @@ use crate::config::{Common, File, ServiceSettings, settings, takes_list};
 use crate::domain::Deployment;
 use crate::net::regular_file::{START_TIMEOUT, in_time};
 use crate::relay::RelayUrl;
+use crate::store::StoreError;
 use crate::store::postgres::{DatabaseUrl, Postgres};
 use crate::store::sqlite::{self, Sqlite};
-use crate::store::{self, StoreError};
 
 #[derive(Subcommand, Debug)]
 pub enum Config {
@@ -47,10 +47,16 @@ fn check(service: &ServiceSettings, common: &Common) -> Outcome {
     let (runtime, Common { data_dir, database_url, require_standbys, .. }) = (runtime::runtime()?, common.clone());
     let stored = in_time(move || match database_url {
         Some(url) => runtime::block_on(runtime, Postgres::check_openable(&url, require_standbys)),
-        None => sqlite::folder(&data_dir).check_access().map_err(Into::into).and_then(|()| stored_in(&data_dir)),
+        None => {
+            sqlite::folder(&data_dir).check_access()?;
+            Sqlite::stored_deployment(&data_dir)
+        }
     });
     let late = || Err(StoreError::Unavailable(format!("it did not respond within {START_TIMEOUT:?}")));
     let stored = stored.unwrap_or_else(late).map_err(|error| not_opened(common, error))?;
+    if stored.is_none() && common.existing_only {
+        return Err("there is no database: mount its volume, or create one without --existing-only".into());
+    }
     let new = common.deployment.unwrap_or(Deployment::Production);
     if let (Some(stored), Some(expected)) = (stored, common.deployment)
         && stored != expected
@@ -78,13 +84,9 @@ fn check_folder(folder: &Path) -> Outcome {
 pub fn stored_deployment(common: &Common) -> Outcome<Option<Deployment>> {
     let stored = match &common.database_url {
         Some(url) => runtime::block_on(runtime::runtime()?, Postgres::stored_deployment(url)),
-        None => stored_in(&common.data_dir),
+        None => Sqlite::stored_deployment(&common.data_dir),
     };
     Ok(stored.map_err(|error| not_opened(common, error))?)
-}
-
-fn stored_in(data_dir: &Path) -> store::Result<Option<Deployment>> {
-    if sqlite::folder(data_dir).has_database() { Sqlite::stored_deployment(data_dir) } else { Ok(None) }
 }
 
 fn show(common: &Common, matches: &ArgMatches, file: &File) -> Outcome {

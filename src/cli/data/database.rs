@@ -9,7 +9,7 @@ use crate::store::sqlite::{self, Sqlite};
 use crate::store::{Store, StoreError};
 
 /// Opens the store, runs `command` on this thread, and closes the store. If there is no database, creates one with the
-/// deployment `create`, or fails if `create` is `None`.
+/// deployment `create`, or fails if `create` is `None` or `--existing-only` is set.
 pub fn with_store<T>(
     common: &Common,
     create: Option<Deployment>,
@@ -31,7 +31,7 @@ pub async fn open(
     create: Option<Deployment>,
     defaults: fn(DatabaseUrl) -> postgres::Options,
 ) -> Outcome<Store> {
-    let deployment = common.deployment;
+    let (deployment, create) = (common.deployment, create.filter(|_| !common.existing_only));
     let opened = match &common.database_url {
         Some(url) => {
             let mut options = postgres::Options { deployment, create, ..defaults(url.clone()) };

@@ -28,15 +28,10 @@ pub async fn open_for(service: &ServiceSettings, common: &Common, new: Deploymen
     if !is_embedded || !sqlite::folder(&common.data_dir).has_database() {
         app::check(service, is_embedded.then(|| common.deployment.unwrap_or(new)), false)?;
     }
-    if is_embedded && service.existing_only && !sqlite::folder(&common.data_dir).has_database() {
-        let why = "mount its volume, or start once without --existing-only to create one";
-        return Err(format!("there is no database in {}: {why}", common.data_dir.display()).into());
-    }
     if is_embedded && sqlite::folder(&common.data_dir).is_in_use() {
         tracing::warn!(data_dir = %common.data_dir.display(), "another process has the database open");
     }
-    let create = (!service.existing_only).then_some(new);
-    Ok(Arc::new(open(common, create, postgres::Options::new).await?))
+    Ok(Arc::new(open(common, Some(new), postgres::Options::new).await?))
 }
 
 /// Starts a service on the workers, and serves until it is told to stop.

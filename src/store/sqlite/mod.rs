@@ -17,7 +17,7 @@ pub use sqlite_group_commit::{
     AtomicFile, Atomicity, Effect, Epoch, Insert, NewRow, Version, WriteConnection, Writer, folder_of, make_folder,
     own_file,
 };
-use sqlite_group_commit::{Database, Folder};
+use sqlite_group_commit::{Database, Error, Folder};
 
 use super::{Disk, Meters, MigrationStatus, Result, deployment};
 use crate::domain::Deployment;
@@ -90,9 +90,12 @@ impl Sqlite {
         migrations::status(&conn)
     }
 
-    /// Returns the deployment of a database without changing it. `None` if it has no tables yet.
+    /// Returns the deployment of a database without changing it. `None` if there is none, or none with tables.
     pub fn stored_deployment(data_dir: &Path) -> Result<Option<Deployment>> {
-        let (_in_use, conn) = sqlite_group_commit::connect_unmigrated(&folder(data_dir))?;
+        let (_in_use, conn) = match sqlite_group_commit::connect_unmigrated(&folder(data_dir)) {
+            Err(Error::Missing(_)) => return Ok(None),
+            opened => opened?,
+        };
         migrations::refuse_foreign(&conn)?;
         migrations::refuse_other(&conn)?;
         match migrations::history(&conn)?.is_empty() {
