@@ -32,4 +32,5 @@ mod shell;
 mod small_commands;
 mod systemd;
 mod tls;
+mod unit;
 mod usage;
