@@ -34,7 +34,7 @@ type Request struct {
 	Time                                       time.Time
 	Method, Path, RequestID                    string
 	Operation, Code, IdempotencyKey, Simulated string // "" if there is none
-	Status                                     int    // also of a response that was not sent; 0 if there was none
+	Status                                     int    // status of the response, even if it was not sent; 0 if there was none
 	Replayed, Incomplete                       bool
 	DurationMs                                 float64
 	Request, Response                          struct{ Head, Body string }

@@ -7,7 +7,7 @@ export interface RecordedRequest {
   operation: string | null;
   method: string;
   path: string;
-  /** Also of a response that was not sent. `null` if there was none. */
+  /** Status of the response, even if it was not sent. `null` if there was none. */
   status: number | null;
   code: string | null;
   keyId: number;
