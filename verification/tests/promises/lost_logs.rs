@@ -128,7 +128,8 @@ fn other_files_are_not_taken_for_those_of_the_store() {
     let backup = store.database.file("backups").join("petstore-1.db");
     fs::create_dir(backup.parent().unwrap()).unwrap();
     store.database.run(&format!("backup {}", backup.display()));
-    // Another index would hide the commits of one process from the other.
+    // Another index would hide the commits of one process from the other. Suspended, the service does not notice and end.
+    service.suspend();
     fs::rename(store.database.file(INDEX), store.database.file("index")).unwrap();
     let refused = store.database.rejects("key list");
     assert!(refused.contains("petstore.db-shm was removed"), "{refused}");
