@@ -29,8 +29,9 @@ impl BaseUrl {
                 && (url.port_u16().is_some() || url.host() == url.authority().map(Authority::as_str))
                 && url.query().is_none()
         });
+        let (origin, path) = text.split_at(origin_length(text));
         if !well_formed
-            || !text[origin_length(text)..].ends_with("/v1")
+            || !path.ends_with("/v1")
             || !text.bytes().all(|byte| byte.is_ascii_graphic() && !b"<>\"#@;,'".contains(&byte))
         {
             return Err(Invalid(
@@ -38,7 +39,6 @@ impl BaseUrl {
             ));
         }
         // Scheme and host are case-insensitive (RFC 3986, section 6.2.2.1).
-        let (origin, path) = text.split_at(origin_length(text));
         Ok(Self { url: origin.to_ascii_lowercase() + path, bound: None })
     }
 
