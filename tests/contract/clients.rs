@@ -128,7 +128,7 @@ impl Client {
             let waited = repeated.duration_since(failed);
             assert!(waited >= SignedDuration::from_secs(2), "{command} waits for {waited:?}");
         } else {
-            self.passes(command, "code=409, operation=placeOrder, first=1");
+            self.passes(command, &format!("{CONFLICT}, first=1"));
         }
     }
 
