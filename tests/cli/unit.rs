@@ -4,7 +4,7 @@ use expect_test::expect;
 use testkit::{Folder, Process, TIMEOUT, petstore};
 
 /// Installs petstore in an overlay over this system, and boots systemd there with a unit that runs `steps`, in namespaces and a
-/// group of its own. $1 is the repository.
+/// control group of its own. $1 is the repository, $2 is [`INIT`].
 const BOOT: &str = r#"
 set -e
 PATH=$PATH:/usr/sbin:/sbin
@@ -34,6 +34,7 @@ mount -t cgroup2 petstore groups
 group=groups/petstore-test-$$
 mkdir "$group"
 (
+    # This subshell joins the group, and becomes the parent of the machine.
     sh -c 'echo $PPID' >"$group/cgroup.procs"
     exec setpriv --pdeathsig KILL unshare --mount --pid --net --ipc --uts --cgroup --fork --kill-child sh -c "$2" "$0" "${PWD%/*}"
 )
