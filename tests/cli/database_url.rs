@@ -13,12 +13,12 @@ fn database_is_created_once_for_one_deployment() {
     expect![[r#"
         exit 1
         warning: PostgreSQL runs with fsync = off: a crash may lose acknowledged writes
-        error: URL: the role sees no tables of petstore; `petstore serve` or `petstore quickstart` creates them
+        error: URL: the role sees no tables of petstore; `petstore serve` or `petstore quickstart` creates them without --existing-only
     "#]]
     .assert_eq(&shown("key list"));
     expect![[r#"
         exit 1
-        error: URL: the role sees no tables of petstore; `petstore serve` or `petstore quickstart` creates them
+        error: URL: the role sees no tables of petstore; `petstore serve` or `petstore quickstart` creates them without --existing-only
     "#]]
     .assert_eq(&shown("migrate status"));
     assert!(shown("migrate --deployment staging").starts_with("exit 0\n"));

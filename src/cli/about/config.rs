@@ -15,7 +15,7 @@ use crate::domain::Deployment;
 use crate::net::regular_file::{START_TIMEOUT, in_time};
 use crate::relay::RelayUrl;
 use crate::store::StoreError;
-use crate::store::postgres::{DatabaseUrl, Postgres};
+use crate::store::postgres::{self, DatabaseUrl, Postgres};
 use crate::store::sqlite::{self, Sqlite};
 
 #[derive(Subcommand, Debug)]
@@ -55,7 +55,11 @@ fn check(service: &ServiceSettings, common: &Common) -> Outcome {
     let late = || Err(StoreError::Unavailable(format!("it did not respond within {START_TIMEOUT:?}")));
     let stored = stored.unwrap_or_else(late).map_err(|error| not_opened(common, error))?;
     if stored.is_none() && common.existing_only {
-        return Err("there is no database: mount its volume, or create one without --existing-only".into());
+        let missing = match common.database_url {
+            Some(_) => postgres::no_tables(),
+            None => sqlite::Error::Missing(common.data_dir.clone()).into(),
+        };
+        return Err(not_opened(common, missing).into());
     }
     let new = common.deployment.unwrap_or(Deployment::Production);
     if let (Some(stored), Some(expected)) = (stored, common.deployment)

@@ -22,6 +22,7 @@ use tokio::sync::Mutex;
 
 pub use database::Postgres;
 use migrations::Schema;
+pub use open::no_tables;
 pub use postgres_group_commit::DatabaseUrl;
 pub(super) use postgres_group_commit::within;
 use postgres_group_commit::{Cluster, Connection, Observer, ReadBatcher};
@@ -100,7 +101,7 @@ impl Postgres {
     pub async fn migration_status(url: &DatabaseUrl) -> Result<Vec<MigrationStatus>> {
         let connection = connect(url, false).await?;
         if Schema::read(&connection.client).await?.is_new() {
-            return Err(open::no_tables());
+            return Err(no_tables());
         }
         Ok(store::migrations::status(store::migrations::POSTGRES, &history(&connection.client).await?))
     }

@@ -72,6 +72,7 @@ pub async fn setting(client: &Client, name: &str) -> Result<String> {
 
 pub fn no_tables() -> StoreError {
     StoreError::Failed(
-        "the role sees no tables of petstore; `petstore serve` or `petstore quickstart` creates them".into(),
+        "the role sees no tables of petstore; `petstore serve` or `petstore quickstart` creates them without --existing-only"
+            .into(),
     )
 }

@@ -14,10 +14,10 @@ use std::sync::Arc;
 
 use rusqlite::Connection;
 pub use sqlite_group_commit::{
-    AtomicFile, Atomicity, Effect, Epoch, Insert, NewRow, Version, WriteConnection, Writer, folder_of, make_folder,
-    own_file,
+    AtomicFile, Atomicity, Effect, Epoch, Error, Insert, NewRow, Version, WriteConnection, Writer, folder_of,
+    make_folder, own_file,
 };
-use sqlite_group_commit::{Database, Error, Folder};
+use sqlite_group_commit::{Database, Folder};
 
 use super::{Disk, Meters, MigrationStatus, Result, deployment};
 use crate::domain::Deployment;
