@@ -71,7 +71,9 @@ impl Browser {
         if scripts == Scripts::Off {
             browser.devtools("Emulation.setScriptExecutionDisabled", json!({ "value": true })).await;
         }
-        browser.post("/timeouts", json!({ "implicit": TIMEOUT.as_millis() as u64 })).await;
+        // Scripts also compute: axe takes seconds of a core for the reference.
+        let (implicit, script) = (TIMEOUT.as_millis() as u64, 2 * TIMEOUT.as_millis() as u64);
+        browser.post("/timeouts", json!({ "implicit": implicit, "script": script })).await;
         browser
     }
 
