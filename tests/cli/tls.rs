@@ -105,10 +105,13 @@ fn service_refuses_to_start_with_a_bad_certificate() {
     let (folder, _) = folder();
     Certificate::of_localhost(&folder.path(""), "other");
     folder.write("empty.pem", "");
+    // As a variable of CI without its line breaks.
+    folder.write("joined.pem", folder.read("cert.key").replace('\n', ""));
     let mut shown = String::new();
     for flags in [
         "--tls-cert missing.pem --tls-key cert.key",
         "--tls-cert empty.pem --tls-key cert.key",
+        "--tls-cert joined.pem --tls-key cert.key",
         "--tls-cert cert.pem --tls-key cert.pem",
         "--tls-cert cert.pem --tls-key other.key",
     ] {
@@ -116,6 +119,9 @@ fn service_refuses_to_start_with_a_bad_certificate() {
         shown.push_str(&format!("{flags}: {}", ended.shown_log()));
         assert!(!folder.path("petstore-data").exists(), "{flags}");
     }
+    let url = "postgres://db/shop?sslmode=verify-full&sslrootcert=joined.pem";
+    let trusting = folder.run(&format!("key list --database-url {url}")).shown();
+    assert!(trusting.ends_with(": joined.pem is not valid PEM\n"), "{trusting}");
     let half = folder.run("quickstart --tls-cert cert.pem").usage();
     assert_eq!(half, "exit 2\nerror: a certificate needs its private key: give --tls-key too\n");
     let half = Process::start(folder.command("serve").env("PETSTORE_TLS_KEY", "cert.key")).end().usage();
@@ -125,6 +131,8 @@ fn service_refuses_to_start_with_a_bad_certificate() {
         ERROR missing.pem: No such file or directory (os error 2)
         --tls-cert empty.pem --tls-key cert.key: exit 1
         ERROR empty.pem has no certificate in PEM
+        --tls-cert joined.pem --tls-key cert.key: exit 1
+        ERROR joined.pem is not valid PEM
         --tls-cert cert.pem --tls-key cert.pem: exit 1
         ERROR cert.pem has no private key in PEM; keys with a passphrase are not supported
         --tls-cert cert.pem --tls-key other.key: exit 1

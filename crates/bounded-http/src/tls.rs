@@ -151,7 +151,8 @@ impl Files {
     fn config(&self, certificate: &Path, key: &Path) -> Result<(ServerConfig, u64), String> {
         let (certificate, key) = (certificate.display(), key.display());
         let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&self.certificate).collect();
-        let chain = chain.map_err(|error| format!("{certificate} is not PEM: {error}"))?;
+        // The error would quote the file, and some files have the key, too.
+        let chain = chain.map_err(|_| format!("{certificate} is not valid PEM"))?;
         if chain.is_empty() {
             return Err(format!("{certificate} has no certificate in PEM"));
         }

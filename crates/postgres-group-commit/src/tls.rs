@@ -44,7 +44,8 @@ impl Authorities {
     /// Fails if none is usable. The error names `file`.
     pub fn of_pem(pem: &[u8], file: impl Display) -> Result<Self, String> {
         let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-        let found = found.map_err(|error| format!("{file} is not PEM: {error}"))?;
+        // The error would quote the file, which may have a key, too.
+        let found = found.map_err(|_| format!("{file} is not valid PEM"))?;
         Self::new(found).ok_or_else(|| format!("{file} has no usable certificate in PEM"))
     }
 
