@@ -18,10 +18,16 @@ for (const button of document.querySelectorAll("button[data-copy]")) {
   });
 }
 
-// Forms with a password. While many people sign in, a form waits for its turn before it is sent.
-for (const form of document.querySelectorAll("form[data-turn]")) {
+// A form is sent once, even if its button is clicked twice. While many people sign in, a form with a password waits for its turn.
+for (const form of document.querySelectorAll("form[method=post]")) {
+  let isSent = false;
+  // The user may go back to the page.
+  addEventListener("pageshow", () => (isSent = false));
   form.addEventListener("submit", async (event) => {
-    event.preventDefault();
+    if (isSent || form.dataset.turn) event.preventDefault();
+    if (isSent) return;
+    isSent = true;
+    if (!form.dataset.turn) return;
     const button = form.querySelector("button");
     const said = document.createElement("p");
     said.role = "status";
