@@ -17,7 +17,6 @@ use std::time::Duration;
 use bounded_http::{Access, Limits, Server, Stop, Tls};
 use futures_util::future::BoxFuture;
 use tokio::net::TcpListener;
-use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 
 use crate::api::{Addresses, Api, ListenerService};
@@ -29,6 +28,7 @@ use crate::relay::Endpoint;
 use crate::runtime::clock::Clock;
 use crate::store::Store;
 pub use listeners::Sockets;
+pub use shutdown::Stops;
 use shutdown::follow_log_level;
 use systemd::PassedSockets;
 pub use systemd::passed_sockets;
@@ -130,16 +130,17 @@ pub type Ready = BoxFuture<'static, Result<()>>;
 ///
 /// Calls `ready` when all listeners are open, with the address of the operations listener if this process opens it.
 ///
-/// The returned future serves until SIGTERM or SIGINT, or until `stops` has a request. A second one closes all connections at
-/// once. It fails if the store fails, for instance because a sync did. `petstore serve` awaits it on a thread other than the
-/// workers', because a disk that does not respond blocks those.
+/// The returned future serves until `stops` has a request. A second one closes all connections at once. It fails if the store
+/// fails, for instance because a sync did. `petstore serve` awaits it on a thread other than the workers', because a disk that
+/// does not respond blocks those.
 pub async fn start(
     settings: &ServiceSettings,
     store: Arc<Store>,
-    stops: Option<UnboundedReceiver<()>>,
+    mut stops: Stops,
     ready: impl AsyncFnOnce(&Addresses, Option<SocketAddr>) -> Result<()>,
 ) -> Result<Ready> {
-    let (mut signals, log_level) = (shutdown::listen(stops)?, follow_log_level()?);
+    shutdown::ignore_reloads()?;
+    let log_level = follow_log_level()?;
     let (tls, endpoint, passed, settings) = prepare(settings)?;
     let settings = &settings;
     for warning in plaintext_check::check(settings, store.deployment())? {
@@ -179,8 +180,8 @@ pub async fn start(
         let (stop, stopped) = watch::channel(Stop::No);
         let server = tokio::spawn(app.serve(listeners, tls, limits, stopped));
         systemd::notify(systemd::READY);
-        let ended = shutdown::until_stopped(server, &api, &stop, &mut signals).await;
-        shutdown::finish(backups, relay, &api, &mut signals).await;
+        let ended = shutdown::until_stopped(server, &api, &stop, &mut stops).await;
+        shutdown::finish(backups, relay, &api, &mut stops).await;
         ended
     }))
 }

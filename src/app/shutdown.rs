@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bounded_http::Stop;
-use futures_util::StreamExt;
 use futures_util::future::OptionFuture;
-use futures_util::stream::{BoxStream, poll_fn, select};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
@@ -28,23 +26,16 @@ const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
 /// written back, which the next start continues.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The signals that ask the process to stop. They never end.
-pub type Signals = BoxStream<'static, ()>;
+/// The requests to stop. Their sender outlives the service.
+pub type Stops = UnboundedReceiver<()>;
 
-/// Listens for the signals, or for `requests` of a command that catches them. The sender of these outlives the service.
-pub fn listen(requests: Option<UnboundedReceiver<()>>) -> io::Result<Signals> {
-    if let Some(mut requests) = requests {
-        return Ok(poll_fn(move |cx| requests.poll_recv(cx)).boxed());
-    }
-    if systemd::is_supervisor() {
-        // `systemctl reload` must not end a service that has no certificate to reload. The handler stays.
-        drop(signal(SignalKind::hangup())?);
-    }
-    let each = |kind| signal(kind).map(|mut signal| poll_fn(move |cx| signal.poll_recv(cx)));
-    Ok(select(each(SignalKind::terminate())?, each(SignalKind::interrupt())?).boxed())
+/// `systemctl reload` must not end a service that has no certificate to reload.
+pub fn ignore_reloads() -> io::Result<()> {
+    // The handler stays.
+    if systemd::is_supervisor() { signal(SignalKind::hangup()).map(drop) } else { Ok(()) }
 }
 
-/// Waits for `server` to end. Asks it to drain on the first signal and to close all connections on the second.
+/// Waits for `server` to end. Asks it to drain on the first request and to close all connections on the second.
 ///
 /// # Errors
 ///
@@ -53,7 +44,7 @@ pub async fn until_stopped(
     mut server: JoinHandle<()>,
     api: &Api,
     stop: &watch::Sender<Stop>,
-    signals: &mut Signals,
+    stops: &mut Stops,
 ) -> Result<()> {
     let store = Arc::clone(&api.store);
     // On a read-only disk, it examines the files.
@@ -65,7 +56,7 @@ pub async fn until_stopped(
                 ended?;
                 return failure.map_or(Ok(()), |why: String| Err(why.into()));
             }
-            _ = signals.next() => {
+            _ = stops.recv() => {
                 tracing::info!("stopping");
                 systemd::notify(systemd::STOPPING);
                 stop.send_modify(|stop| *stop = if *stop == Stop::No { Stop::Drain } else { Stop::Now });
@@ -86,8 +77,8 @@ pub async fn until_stopped(
     }
 }
 
-/// Ends everything but the server. A signal ends the wait.
-pub async fn finish(backups: Option<Backups>, relay: Option<Relay>, api: &Api, signals: &mut Signals) {
+/// Ends everything but the server. A request ends the wait.
+pub async fn finish(backups: Option<Backups>, relay: Option<Relay>, api: &Api, stops: &mut Stops) {
     let parts = async {
         traces::flush().await;
         OptionFuture::from(backups.map(Backups::stop)).await;
@@ -101,7 +92,7 @@ pub async fn finish(backups: Option<Backups>, relay: Option<Relay>, api: &Api, s
     tokio::select! {
         () = parts => {}
         // Acknowledged writes are in the log on the disk. Messages whose acknowledgement is not stored are sent again.
-        _ = signals.next() => tracing::warn!("second signal received, exiting without closing the database"),
+        _ = stops.recv() => tracing::warn!("second signal received, exiting without closing the database"),
     }
 }
 

@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::process::Stdio;
 
 use expect_test::expect;
-use testkit::{Database, Folder, Process, Server, Signal, fields, petstore};
+use testkit::{Database, Folder, Process, Server, Signal, TIMEOUT, fields, petstore, succeed};
 
 #[test]
 fn listening_line_has_the_bound_addresses() {
@@ -209,4 +209,18 @@ fn addresses_may_be_localhost() {
     let refused = Folder::new().run("serve --listen :0").log();
     let why = "ERROR the store listener is bound to 0.0.0.0:0, which other machines may reach";
     assert!(refused.starts_with(why), "{refused}");
+}
+
+#[test]
+fn first_process_of_a_container_stops_while_it_opens_the_database() {
+    let folder = Folder::new();
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut container = folder.program("bwrap");
+    container.args(["--dev-bind", "/", "/", "--unshare-pid", "--as-pid-1", "--die-with-parent", petstore(), "serve"]);
+    container.arg(format!("--database-url=postgres://127.0.0.1:{}/shop", silent.local_addr().unwrap().port()));
+    let mut process = Process::start(container.args(["--database-timeout=60s", "--listen=127.0.0.1:0"]));
+    let _connection = silent.accept().unwrap();
+    let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", process.pid())).unwrap();
+    succeed(folder.program("kill").args(["-TERM", children.trim()]));
+    assert_eq!(process.ended(TIMEOUT).code(), Some(0));
 }

@@ -36,7 +36,7 @@ const BANNER_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub fn run(service: &ServiceSettings, common: &Common) -> Outcome {
     serve(async {
-        let store = open_for(service, common, Deployment::Staging).await?;
+        let (store, stops) = open_for(service, common, Deployment::Staging).await?;
         let file = common.data_dir.join(KEY_FILE);
         let kept = kept_key(&store, &file).await?;
         // Sample data in production needs confirmation, once.
@@ -53,7 +53,7 @@ pub fn run(service: &ServiceSettings, common: &Common) -> Outcome {
             store.import_pets(Box::new(sample_animals())).await?;
         }
         let of_store = Arc::clone(&store);
-        let started = app::start(service, store, None, async |addresses, operations| {
+        let started = app::start(service, store, stops, async |addresses, operations| {
             let password = if account.has_password { None } else { Some(NewPassword::generate()) };
             let welcome = Welcome {
                 addresses,

@@ -2,13 +2,17 @@
 
 use std::future::pending;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use rustix::process::Signal;
 use tokio::runtime::{Builder, RuntimeFlavor};
+use tokio::sync::mpsc::unbounded_channel;
 
-use crate::app;
+use crate::app::{self, Stops};
 use crate::cli::data::backup;
 use crate::cli::runtime::{BLOCKED_TIMEOUT, runtime};
+use crate::cli::terminal::interrupt;
 use crate::cli::{Outcome, open};
 use crate::config::{Common, ServiceSettings};
 use crate::domain::Deployment;
@@ -16,13 +20,24 @@ use crate::store::{Store, postgres, sqlite};
 
 pub fn run(service: &ServiceSettings, common: &Common) -> Outcome {
     serve(async {
-        let store = open_for(service, common, Deployment::Production).await?;
-        app::start(service, store, None, async |_, _| Ok(())).await
+        let (store, stops) = open_for(service, common, Deployment::Production).await?;
+        app::start(service, store, stops, async |_, _| Ok(())).await
     })
 }
 
 /// Opens the store of a service. Fails if the store cannot be opened or [`app::check`] fails, and creates no database then.
-pub async fn open_for(service: &ServiceSettings, common: &Common, new: Deployment) -> Outcome<Arc<Store>> {
+///
+/// SIGINT and SIGTERM end the process until the store is open, also that of a container, which has no default action. Then they
+/// are requests to stop.
+pub async fn open_for(service: &ServiceSettings, common: &Common, new: Deployment) -> Outcome<(Arc<Store>, Stops)> {
+    let is_open = Arc::new(AtomicBool::new(false));
+    let (stop, stops) = unbounded_channel();
+    let receives = Arc::clone(&is_open);
+    interrupt::listen([Signal::INT, Signal::TERM], move |_| {
+        if !receives.load(Ordering::Relaxed) || stop.send(()).is_err() {
+            std::process::exit(0);
+        }
+    })?;
     backup::check(service, common)?;
     let is_embedded = common.database_url.is_none();
     if !is_embedded || !sqlite::folder(&common.data_dir).has_database() {
@@ -31,7 +46,9 @@ pub async fn open_for(service: &ServiceSettings, common: &Common, new: Deploymen
     if is_embedded && sqlite::folder(&common.data_dir).is_in_use() {
         tracing::warn!(data_dir = %common.data_dir.display(), "another process has the database open");
     }
-    Ok(Arc::new(open(common, Some(new), postgres::Options::new).await?))
+    let store = Arc::new(open(common, Some(new), postgres::Options::new).await?);
+    is_open.store(true, Ordering::Relaxed);
+    Ok((store, stops))
 }
 
 /// Starts a service on the workers, and serves until it is told to stop.

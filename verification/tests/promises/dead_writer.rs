@@ -13,6 +13,7 @@ use petstore::store::sqlite::{Options, Sqlite};
 use petstore::store::{PetSource, Store};
 use petstore::telemetry::{LogFormat, LogLevel};
 use testkit::{Random, Server, Shop, TIMEOUT, trial, within};
+use tokio::sync::mpsc::unbounded_channel;
 use verification::writers::Mix;
 use verification::{Ledger, Writers};
 
@@ -94,7 +95,8 @@ fn serve(folder: &Path) -> ! {
                 assert!(runtime.block_on(failing.import_pets(source)).is_err());
             }
         });
-        petstore::app::start(&service, store, None, async |_, _| Ok(())).await?.await
+        let (_stop, stops) = unbounded_channel();
+        petstore::app::start(&service, store, stops, async |_, _| Ok(())).await?.await
     });
     std::process::exit(i32::from(outcome.is_err()))
 }

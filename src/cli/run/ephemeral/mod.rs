@@ -201,7 +201,7 @@ impl Ephemeral {
             supervisor.run(command.args(arguments));
             Ok(())
         };
-        app::start(&self.settings.0, Arc::clone(store), Some(stops), ready).await
+        app::start(&self.settings.0, Arc::clone(store), stops, ready).await
     }
 
     /// Adds the animals, two accounts with the same password, and their keys.
