@@ -1,10 +1,10 @@
 //! `backup`, `restore`, and backups on a schedule.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::time::Duration;
 
-use testkit::{Database, Folder, Signal, TIMEOUT, within};
+use testkit::{Database, Folder, Process, Signal, TIMEOUT, petstore, within};
 
 const WOULD_REPLACE_STAGING: &str = "the backup is of a production database and would replace a staging one; nothing was \
     replaced. If that is what you want, add --deployment production";
@@ -269,4 +269,50 @@ fn failed_backup_is_logged_retried_and_removes_none() {
     std::thread::sleep(Duration::from_millis(500));
     server.end_by(Signal::TERM);
     assert_eq!(folder.names("kept"), kept);
+}
+
+#[test]
+fn target_that_cannot_hold_the_backup_is_named() {
+    let (folder, _) = filled(1_000);
+    for (command, to) in
+        [("backup there.db", "there.db"), ("restore whole.db --data-dir new", "whole.db: cannot copy to new")]
+    {
+        folder.succeed("backup whole.db --force");
+        let mut limited = folder.program("sh");
+        limited.args(["-c", "ulimit -f 200; exec \"$0\" \"$@\"", petstore()]).args(command.split(' '));
+        let why = Process::start(&mut limited).end().shown();
+        assert!(why.starts_with("exit 1\nerror: ") && why.contains(to) && why.contains("cannot copy to "), "{why}");
+    }
+}
+
+/// Some network file systems reject the sync of a folder.
+#[test]
+fn backup_succeeds_where_folders_cannot_be_synced() {
+    let (folder, _) = filled(1);
+    std::fs::create_dir(folder.path("share")).unwrap();
+    let share = folder.path("share").canonicalize().unwrap();
+    for (error, code) in [("EINVAL", 0), ("EIO", 1)] {
+        let mut failing = folder.program("strace");
+        failing.args(["-fqqo", "trace", "-P"]).arg(&share).args(["-e", &format!("inject=fsync:error={error}")]);
+        failing.arg(petstore()).arg("backup").arg(share.join(error));
+        let ended = Process::start(&mut failing).end();
+        assert_eq!(ended.code, Some(code), "{ended:?}");
+        assert!(folder.read("trace").contains(error), "the sync of the folder failed");
+    }
+}
+
+#[test]
+#[ignore = "only root can give files away"]
+fn files_restored_by_root_belong_to_the_service() {
+    let (folder, _) = filled(1);
+    folder.succeed("backup there.db");
+    std::fs::create_dir(folder.path("new")).unwrap();
+    std::os::unix::fs::chown(folder.path("new"), Some(65_534), Some(65_534)).unwrap();
+    folder.succeed("restore there.db --data-dir new");
+    let names = folder.names("new");
+    assert!(names.contains(&"petstore.db".to_owned()), "{names:?}");
+    for name in names {
+        let file = folder.path("new").join(&name).metadata().unwrap();
+        assert_eq!((file.uid(), file.gid(), file.mode() & 0o777), (65_534, 65_534, 0o600), "{name}");
+    }
 }

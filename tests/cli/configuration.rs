@@ -256,7 +256,12 @@ fn config_check_reports_what_serve_would_and_changes_nothing() {
     assert!(unreachable.starts_with("exit 1\nerror: cannot open the database"), "{unreachable}");
 
     folder.write("file", "");
+    std::os::unix::fs::symlink("nowhere", folder.path("link")).unwrap();
+    let deep = "d/".repeat(300);
+    let why = check(&format!("--data-dir {deep}"));
+    assert!(why.contains("the path of the database is too long for SQLite"), "{why}");
     for (flags, why) in [
+        ("--data-dir link", "cannot open the database in link: link: not a directory"),
         ("--data-dir file", "cannot open the database in file: file: not a directory"),
         ("--backup-every 1h --backup-dir file/of", "cannot write backups to file/of: Not a directory (os error 20)"),
         ("--require-standbys", "an embedded database has no standbys: give --database-url with --require-standbys"),

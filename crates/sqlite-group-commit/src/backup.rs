@@ -14,7 +14,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use crate::connection::{connect, open_file};
 use crate::database::Database;
 use crate::disk::atomic_file::{AtomicFile, folder_of, sync_folder};
-use crate::disk::folder::{Folder, beside, has_content, refuse_link, refuse_special_file, unavailable};
+use crate::disk::folder::{Folder, beside, give_to_owner, has_content, refuse_link, refuse_special_file, unavailable};
 use crate::disk::generation;
 use crate::disk::lock::lock_file;
 use crate::open::connect_unmigrated;
@@ -90,7 +90,8 @@ fn back_up_from(
     let length = || log.metadata().map_or(0, |log| log.len());
     let at_most = length().max(LONGEST_LOG);
     let partial = AtomicFile::in_folder(folder, database.name()).map_err(failed(folder))?;
-    let copied = checked_copy(conn, partial.path(), schema, progress, || length() > at_most)?;
+    let copied = checked_copy(conn, partial.path(), schema, progress, || length() > at_most);
+    let copied = copied.map_err(not_copied(target.file))?;
     // The copy may have pages that the disk has lost.
     database.check_syncs()?;
     partial.publish(target.file, target.replace).map_err(|error| match error.kind() {
@@ -141,8 +142,10 @@ pub fn restore(
     if (is_there || belongs.is_err()) && !replace {
         return Err(Error::Exists(format!("there is a database in {}", dir.display())));
     }
-    let partial = AtomicFile::in_folder(dir, folder.name()).map_err(unavailable(dir))?;
-    let copied = checked_copy(&source, partial.path(), schema, progress, || false).map_err(of_backup)?;
+    let mut partial = AtomicFile::in_folder(dir, folder.name()).map_err(unavailable(dir))?;
+    give_to_owner(partial.file(), dir);
+    let copied = checked_copy(&source, partial.path(), schema, progress, || false);
+    let copied = copied.map_err(not_copied(dir)).map_err(of_backup)?;
     let restored = open_unpublished(partial.path())?;
     before_publish(&restored)?;
     drop(restored);
@@ -210,6 +213,14 @@ fn in_use(dir: &Path) -> Error {
 /// Returns the conversion of an error of the backup's own file, not of the database.
 fn failed(path: &Path) -> impl Fn(io::Error) -> Error {
     move |error| Error::Failed(format!("{}: {error}", path.display()))
+}
+
+/// Names the target if the disk or SQLite failed: one of the disks may be full.
+fn not_copied(to: &Path) -> impl Fn(Error) -> Error {
+    move |error| match error {
+        Error::Unavailable(why) => Error::Failed(format!("cannot copy to {}: {why}", to.display())),
+        other => other,
+    }
 }
 
 fn exists(file: &Path) -> Error {

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -70,9 +70,11 @@ pub fn folder_of(file: &Path) -> &Path {
     file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Makes files created in a folder, or removed from it, durable.
+/// Makes files created in a folder, or removed from it, durable. Some network file systems cannot sync a folder, and need not.
 pub fn sync_folder(dir: &Path) -> io::Result<()> {
-    File::open(dir)?.sync_all()
+    File::open(dir)?
+        .sync_all()
+        .or_else(|error| if error.kind() == ErrorKind::InvalidInput { Ok(()) } else { Err(error) })
 }
 
 /// Removes unfinished files of killed processes.

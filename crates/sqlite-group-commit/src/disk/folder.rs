@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf, absolute};
 
 use rustix::fs::{Access, AtFlags, CWD, accessat};
@@ -136,7 +136,10 @@ impl Folder {
     /// [`Error::Unavailable`] names the file or folder without access.
     pub fn check_access(&self) -> Result<()> {
         let file = self.database();
-        let folder = self.dir.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("."));
+        self.check_length()?;
+        // A link without its target is no folder, and the next one would not be created there.
+        let is_there = |folder: &&Path| folder.symlink_metadata().is_ok();
+        let folder = self.dir.ancestors().find(is_there).unwrap_or(Path::new("."));
         if !folder.is_dir() {
             return Err(unavailable(folder)(ErrorKind::NotADirectory.into()));
         }
@@ -163,13 +166,18 @@ impl Folder {
 
     /// Creates the folder if it is missing. Only its owner can access it, because it may hold secrets.
     pub(crate) fn create(&self) -> Result<()> {
+        self.check_length()?;
+        make_folder(&self.dir).map_err(unavailable(&self.dir))
+    }
+
+    fn check_length(&self) -> Result<()> {
         let length = absolute(self.database()).map_err(unavailable(&self.dir))?.as_os_str().len();
         if length > LONGEST_PATH {
             return Err(Error::Failed(format!(
                 "the path of the database is too long for SQLite: it has {length} bytes, {LONGEST_PATH} are allowed"
             )));
         }
-        make_folder(&self.dir).map_err(unavailable(&self.dir))
+        Ok(())
     }
 }
 
@@ -213,13 +221,25 @@ pub fn refuse_link(file: &Path) -> Result<()> {
     if file.is_symlink() { Err(Error::Link(file.to_owned())) } else { Ok(()) }
 }
 
-/// Opens or creates a file that only its owner can access. Its folder may be open to others.
+/// Opens or creates a file that only the owner of its folder can access. The folder may be open to others.
 ///
 /// # Errors
 ///
 /// Those of the file system.
 pub fn own_file(path: &Path) -> io::Result<File> {
-    OpenOptions::new().create(true).read(true).write(true).truncate(false).mode(0o600).open(path)
+    let file = OpenOptions::new().create(true).read(true).write(true).truncate(false).mode(0o600).open(path)?;
+    give_to_owner(&file, folder_of(path));
+    Ok(file)
+}
+
+/// Gives a file that root has made to the owner of its folder, perhaps a service. Root itself needs no file of its own.
+pub fn give_to_owner(file: &File, folder: &Path) {
+    if let (Ok(made), Ok(folder)) = (file.metadata(), folder.metadata())
+        && made.uid() == 0
+        && folder.uid() != 0
+    {
+        let _ = fchown(file, Some(folder.uid()), Some(folder.gid()));
+    }
 }
 
 /// Creates a folder and its parents, which only their owner can access, and syncs each of their names.
