@@ -1,7 +1,7 @@
-//! SIGINT and SIGTERM while a command writes: no unfinished file is left, and the message says what was written.
+//! SIGINT, SIGTERM and SIGHUP while a command writes: no unfinished file is left, and the message says what was written.
 
 use std::fs;
-use testkit::{Ended, Folder, Process, Signal};
+use testkit::{Ended, Folder, Process, Signal, petstore};
 
 /// A folder with 50,000 animals, in the database and as a file, so that commands run long enough to be interrupted.
 fn filled() -> Folder {
@@ -14,7 +14,10 @@ fn filled() -> Folder {
 /// write; `undo` prepares the next run.
 fn interrupted(folder: &Folder, line: &str, signal: Signal, unfinished: impl Fn() -> bool, undo: impl Fn()) -> Ended {
     for _ in 0..50 {
-        let running = Process::start(&mut folder.command(line));
+        // Under nohup, SIGHUP is ignored by all children.
+        let mut command = folder.program("env");
+        command.arg("--default-signal=HUP").arg(petstore()).args(line.split(' '));
+        let running = Process::start(&mut command);
         if running.catches_sigint() {
             while !unfinished() && running.catches_sigint() {}
             running.signal(signal);
@@ -36,7 +39,7 @@ fn has_partial(folder: &Folder, path: &str) -> bool {
 fn interrupted_backup_leaves_no_file() {
     let folder = filled();
     let undo = || fs::remove_file(folder.path("there.db")).unwrap();
-    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
         let ended = interrupted(&folder, "backup there.db", signal, || has_partial(&folder, "."), undo);
         assert_eq!(ended.shown(), format!("exit {code}\nerror: interrupted: nothing was written to there.db\n"));
         assert_eq!(folder.names("."), ["animals.ndjson", "petstore-data"]);

@@ -1,5 +1,6 @@
 //! Signals of commands.
 
+use std::fs;
 use std::future::pending;
 use std::io;
 use std::process::ExitCode;
@@ -13,16 +14,23 @@ use tokio::signal::unix::{SignalKind, signal};
 /// Number of the signal received. 0 if there was none.
 static RECEIVED: AtomicU8 = AtomicU8::new(0);
 
-/// Starts to catch SIGINT and SIGTERM, for commands that write files or the database. The command polls [`is_received`],
+/// Starts to catch SIGINT, SIGTERM and SIGHUP, for commands that write files or the database. The command polls [`is_received`],
 /// cleans up, reports what was written, and exits with status 128 plus the signal's number, like a shell. A second signal
 /// ends the process at once.
 pub fn catch() -> io::Result<()> {
-    listen([Signal::INT, Signal::TERM], |signal| {
+    listen([Signal::INT, Signal::TERM].into_iter().chain(not_ignored([Signal::HUP])), |signal| {
         let number = signal.as_raw() as u8;
         if RECEIVED.swap(number, Ordering::Relaxed) != 0 {
             std::process::exit(128 + i32::from(number));
         }
     })
+}
+
+/// Leaves out signals that were ignored at the start, as SIGHUP by nohup. They stay ignored.
+pub fn not_ignored(signals: impl IntoIterator<Item = Signal>) -> impl Iterator<Item = Signal> {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());
+    signals.into_iter().filter(move |kind| mask.unwrap_or(0) >> (kind.as_raw() - 1) & 1 == 0)
 }
 
 /// Catches these signals, and calls `receive` for each that arrives, on a thread of its own.

@@ -1,6 +1,6 @@
 //! Signals, the end of stdin, and COMMAND.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
@@ -48,12 +48,8 @@ impl Supervisor {
     pub fn start() -> io::Result<(Arc<Self>, UnboundedReceiver<()>)> {
         let (stop, stops) = unbounded_channel();
         let supervisor = Arc::new(Self { command: Mutex::new(State::Waiting), ended: Condvar::new(), stop });
-        // The mask of signals that were ignored at the start, as SIGHUP by nohup. They stay ignored.
-        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let mask = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());
-        let is_ignored = |kind: &Signal| mask.unwrap_or(0) >> (kind.as_raw() - 1) & 1 == 1;
         let receiver = Arc::clone(&supervisor);
-        interrupt::listen(SIGNALS.into_iter().filter(|kind| !is_ignored(kind)), move |kind| receiver.receive(kind))?;
+        interrupt::listen(interrupt::not_ignored(SIGNALS), move |kind| receiver.receive(kind))?;
         Ok((supervisor, stops))
     }
 
