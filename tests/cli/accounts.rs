@@ -4,7 +4,7 @@ use expect_test::expect;
 use petstore::domain::Secret;
 use petstore::domain::account::PasswordDigest;
 use testkit::console::PASSWORD;
-use testkit::{Folder, Request, fields, new_pet};
+use testkit::{Folder, Request, fields, new_pet, petstore, succeed};
 
 #[test]
 fn account_create_creates_the_database() {
@@ -274,4 +274,40 @@ fn orders_are_changed_each_on_its_own() {
     let audit = folder.json("audit");
     let last = |field: &str| audit[0][field].as_str().unwrap().to_owned();
     assert_eq!([last("action"), last("subject")], ["order.cancel", "order 2 of ada@example.com"]);
+}
+
+/// Runs a command on a terminal, and types a line once it asks for it. Prints what the terminal shows.
+const TYPE: &str = r#"
+import os, pty, sys
+pid, terminal = pty.fork()
+if pid == 0:
+    os.execvp(sys.argv[2], sys.argv[2:])
+shown = b""
+while b"Password: " not in shown:
+    shown += os.read(terminal, 1024)
+os.write(terminal, sys.argv[1].encode())
+try:
+    while piece := os.read(terminal, 1024):
+        shown += piece
+except OSError:
+    pass  # The end.
+print(shown.decode())
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"#;
+
+#[test]
+fn terminal_does_not_show_a_password() {
+    let folder = Folder::new();
+    let typed = |keys: &str, email: &str| {
+        let mut python = folder.program("python3");
+        python.args(["-c", TYPE, keys, petstore(), "account", "create", email, "--password-stdin"]);
+        succeed(&mut python)
+    };
+    let shown = typed("correct horse battery\n", "ada@example.com");
+    assert!(shown.starts_with("Password: ") && shown.ends_with("\n0\n") && !shown.contains("horse"), "{shown}");
+    let digest = PasswordDigest(Secret::new(folder.database().sql("SELECT password_hash FROM accounts")));
+    assert!(digest.matches(&Secret::new("correct horse battery")));
+
+    let interrupted = typed("\u{3}", "grace@example.com");
+    assert!(interrupted.ends_with("\n130\n"), "{interrupted}");
 }

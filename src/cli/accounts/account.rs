@@ -1,6 +1,6 @@
 //! `petstore account`
 
-use std::io::{BufRead, Write, stdin, stdout};
+use std::io::{Write, stdout};
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
@@ -8,6 +8,7 @@ use tracing::Level;
 
 use crate::cli::data::database::{find_account, no_account};
 use crate::cli::terminal::confirm::confirm;
+use crate::cli::terminal::hidden_input::read_hidden;
 use crate::cli::terminal::table::{Listed, print_list, strip_bidi};
 use crate::cli::{Outcome, actor, print, tell, with_store};
 use crate::config::{Common, ServiceSettings, one_of};
@@ -265,8 +266,7 @@ impl OneAccount {
 }
 
 fn read_password() -> Outcome<NewPassword> {
-    let mut line = String::new();
-    stdin().lock().read_line(&mut line).map_err(|error| format!("cannot read the password: {error}"))?;
+    let line = read_hidden("Password: ").map_err(|error| format!("cannot read the password: {error}"))?;
     // Windows programs write a byte order mark at the start of a file.
     let password = line.trim_start_matches('\u{feff}').trim_end_matches(['\n', '\r']);
     NewPassword::parse(&Secret::new(password)).map_err(|invalid| format!("the password {invalid}").into())
