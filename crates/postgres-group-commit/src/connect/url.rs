@@ -38,8 +38,9 @@ pub struct DatabaseUrl {
 }
 
 impl DatabaseUrl {
-    /// Errors quote no part of `text`, because any part may be a piece of the password.
+    /// Ignores white space around the URL. Errors quote no part of `text`, because any part may be a piece of the password.
     pub fn parse(text: &str) -> Result<Self, InvalidUrl> {
+        let text = text.trim();
         let malformed = || {
             InvalidUrl("is not postgres://USER:PASSWORD@HOST:PORT/DATABASE (separate several HOST:PORT by commas; percent-encode special characters, as in %40)".into())
         };
@@ -199,6 +200,12 @@ mod tests {
             let why = why(&format!("postgres://db/shop?{secret}"));
             assert!(why.starts_with("is not postgres://"), "{why}");
         }
+    }
+
+    #[test]
+    fn white_space_around_a_url_is_ignored() {
+        let url = DatabaseUrl::parse(" postgres://ada@db/shop?sslmode=disable\r\n").unwrap();
+        assert_eq!(url.to_string(), "postgres://ada@db:5432/shop?sslmode=disable");
     }
 
     #[test]
