@@ -55,10 +55,17 @@ pub fn at_least_a_second(text: &str) -> Result<Duration, Invalid> {
     if duration.is_zero() { Err(Invalid("it must be at least 1s".into())) } else { Ok(duration) }
 }
 
+/// Parses an origin of a page, or of an app or an extension, which has a scheme of its own.
 pub fn origin(text: &str) -> Result<String, Invalid> {
-    let well_formed = BaseUrl::parse(&format!("{text}/v1")).is_ok_and(|url| url.origin() == text);
-    well_formed.then(|| text.to_owned()).ok_or_else(|| {
-        Invalid("an origin is a scheme, a host and an optional port, for instance https://example.com".into())
+    let (scheme, host) = text.split_once("://").unwrap_or_default();
+    let is_lowercase = !scheme.is_empty() && scheme.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-');
+    let on_web = format!("{}://{host}", if scheme == "http" { scheme } else { "https" });
+    let is_sent =
+        BaseUrl::parse(&format!("{on_web}/v1")).is_ok_and(|url| url.origin() == on_web && !host.contains('*'));
+    (is_lowercase && is_sent).then(|| text.to_owned()).ok_or_else(|| {
+        let why =
+            "an origin is a scheme, a host and an optional port, without wildcards, for instance https://example.com";
+        Invalid(why.into())
     })
 }
 
@@ -100,6 +107,19 @@ mod tests {
         }
         for refused in ["", "2", "0.49s", "60.1s", "2m", "1.5m", "-1s", "NaNs", "infs"] {
             assert!(database_timeout(refused).is_err(), "{refused}");
+        }
+    }
+
+    #[test]
+    fn origins_are_those_that_browsers_send() {
+        for sent in ["https://example.com", "http://[::1]:3000", "capacitor://localhost", "chrome-extension://abcdef"] {
+            assert_eq!(origin(sent), Ok(sent.to_owned()));
+        }
+        for never_sent in [
+            "*", "null", "example.com", "https://example.com/", "https://example.com:443", "https://*.example.com",
+            "HTTP://a", "app://",
+        ] {
+            assert!(origin(never_sent).is_err(), "{never_sent}");
         }
     }
 }
