@@ -126,6 +126,9 @@ impl Ephemeral {
         {
             return Err("--key and --customer-key are the same key".into());
         }
+        if self.command.is_empty() && env::args_os().next_back().is_some_and(|last| last == "--") {
+            return Err("there is no COMMAND after --".into());
+        }
         let mut variables = HashSet::new();
         match self.prefer.iter().map(|(name, _)| variable(name)).find(|name| !variables.insert(name.clone())) {
             Some(twice) => Err(format!("--prefer has two keys for {twice}")),
