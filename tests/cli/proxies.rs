@@ -76,7 +76,7 @@ fn check_example(file: &str, adapt: fn(String, &str, &str) -> (String, Vec<&'sta
     let curl = |name: &str, path: &str, body: Option<&str>| {
         let (host, port) = address.rsplit_once(':').unwrap();
         let mut curl = Command::new("curl");
-        curl.args(["--silent", "--show-error", "--include", "--max-time", "20", "--http2", "--cacert"]);
+        curl.args(["--silent", "--show-error", "--include", "--max-time", "60", "--http2", "--cacert"]);
         curl.arg(&certificate.file).args(["--resolve", &format!("{name}:{port}:{host}")]);
         curl.args(["--header", &format!("Authorization: Bearer {key}")]);
         if let Some(body) = body {

@@ -9,7 +9,7 @@ const TYPED: &str = "correct horse battery\n";
 /// Wrapper that runs the real curl, the next one in `PATH`, and writes the response's status to stderr.
 const CURL: &str = r#"#!/bin/sh
 PATH=${PATH#*:}
-exec curl --show-error --max-time 30 --write-out '%{stderr}STATUS %{http_code}\n' "$@"
+exec curl --show-error --max-time 60 --write-out '%{stderr}STATUS %{http_code}\n' "$@"
 "#;
 
 /// Outcome of a command.
