@@ -254,7 +254,7 @@ impl<T: Clone + Send + Sync + 'static> TypedValueParser for SecretParser<T> {
     type Value = T;
 
     fn parse_ref(&self, command: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<T, clap::Error> {
-        (self.parse)(&value.to_string_lossy()).map_err(|why| {
+        value.to_str().ok_or_else(|| Invalid("is not UTF-8".into())).and_then(self.parse).map_err(|why| {
             let message = format!("the {} {why}\n", self.name);
             let mut error = clap::Error::raw(ErrorKind::ValueValidation, message).with_cmd(command);
             if let Some(arg) = arg {

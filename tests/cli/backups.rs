@@ -76,6 +76,7 @@ fn backup_overwrites_only_with_force() {
     assert!(folder.program("mkfifo").arg("pipe").status().unwrap().success());
     for other in ["link", "pipe"] {
         folder.fails(&format!("backup {other} --force"), &format!("{other} is not a regular file"));
+        folder.fails(&format!("backup {other}"), &format!("{other} is not a regular file"));
         assert!(!folder.path(other).symlink_metadata().unwrap().is_file());
     }
     folder.fails("backup nowhere/there.db", "nowhere/there.db: No such file or directory (os error 2)");

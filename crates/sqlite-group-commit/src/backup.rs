@@ -81,10 +81,12 @@ fn back_up_from(
     match target.file.symlink_metadata() {
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         Err(error) => return Err(failed(target.file)(error)),
-        Ok(_) if !target.replace => return Err(exists(target.file)),
-        Ok(there) if there.is_file() => {}
         // The backup would replace the device or link instead of writing to its target.
-        Ok(_) => return Err(Error::Failed(format!("{} is not a regular file", target.file.display()))),
+        Ok(there) if !there.is_file() => {
+            return Err(Error::Failed(format!("{} is not a regular file", target.file.display())));
+        }
+        Ok(_) if !target.replace => return Err(exists(target.file)),
+        Ok(_) => {}
     }
     let log = database.log();
     let length = || log.metadata().map_or(0, |log| log.len());

@@ -131,6 +131,7 @@ impl std::fmt::Display for DatabaseUrl {
             let ports = self.config.get_ports();
             let port = ports.get(position).or(ports.first()).copied().unwrap_or(5432);
             match host {
+                Host::Tcp(name) if name.contains(':') => write!(f, "{comma}[{name}]:{port}")?,
                 Host::Tcp(name) => write!(f, "{comma}{name}:{port}")?,
                 Host::Unix(folder) => write!(f, "{comma}{}:{port}", folder.display())?,
             }
@@ -163,6 +164,7 @@ mod tests {
         assert_eq!(url.to_string(), displayed);
         assert_eq!(format!("{url:?}"), url.to_string());
         assert_eq!(DatabaseUrl::parse("postgresql://db/shop").unwrap().to_string(), "postgres://db:5432/shop");
+        assert_eq!(DatabaseUrl::parse("postgres://[::1]").unwrap().to_string(), "postgres://[::1]:5432");
     }
 
     #[test]
