@@ -1,5 +1,6 @@
 //! Backup and restore. A copy is of one moment, complete and checked before it gets its name.
 
+use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
@@ -93,7 +94,7 @@ fn back_up_from(
     let at_most = length().max(LONGEST_LOG);
     let partial = AtomicFile::in_folder(folder, database.name()).map_err(failed(folder))?;
     let copied = checked_copy(conn, partial.path(), schema, progress, || length() > at_most);
-    let copied = copied.map_err(not_copied(target.file))?;
+    let copied = copied.map_err(not_copied(&database.dir().display(), target.file))?;
     // The copy may have pages that the disk has lost.
     database.check_syncs()?;
     partial.publish(target.file, target.replace).map_err(|error| match error.kind() {
@@ -147,7 +148,7 @@ pub fn restore(
     let mut partial = AtomicFile::in_folder(dir, folder.name()).map_err(unavailable(dir))?;
     give_to_owner(partial.file(), dir);
     let copied = checked_copy(&source, partial.path(), schema, progress, || false);
-    let copied = copied.map_err(not_copied(dir)).map_err(of_backup)?;
+    let copied = copied.map_err(not_copied(&"it", dir)).map_err(of_backup)?;
     let restored = open_unpublished(partial.path())?;
     before_publish(&restored)?;
     drop(restored);
@@ -217,10 +218,10 @@ fn failed(path: &Path) -> impl Fn(io::Error) -> Error {
     move |error| Error::Failed(format!("{}: {error}", path.display()))
 }
 
-/// Names the target if the disk or SQLite failed: one of the disks may be full.
-fn not_copied(to: &Path) -> impl Fn(Error) -> Error {
+/// Names both places if a disk failed, because one of them may be full or broken.
+fn not_copied(from: &dyn Display, to: &Path) -> impl Fn(Error) -> Error {
     move |error| match error {
-        Error::Unavailable(why) => Error::Failed(format!("cannot copy to {}: {why}", to.display())),
+        Error::Unavailable(why) => Error::Failed(format!("cannot copy {from} to {}: {why}", to.display())),
         other => other,
     }
 }

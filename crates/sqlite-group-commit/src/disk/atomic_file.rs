@@ -56,11 +56,15 @@ impl AtomicFile {
         self.0.as_file().sync_all()?;
         let published = if replace { self.0.persist(name) } else { self.0.persist_noclobber(name) };
         published.map_err(|error| error.error)?;
-        sync_folder(folder_of(name)).map_err(|error| {
+        sync_folder(folder_of(name)).or_else(|error| {
+            // Some network file systems, which are good for backups, cannot sync a folder.
+            if error.kind() == ErrorKind::InvalidInput {
+                return Ok(());
+            }
             let why = format!(
                 "the new file is in place, but its folder cannot be synced, so a power loss may undo it: {error}"
             );
-            io::Error::new(error.kind(), why)
+            Err(io::Error::new(error.kind(), why))
         })
     }
 }
@@ -70,11 +74,9 @@ pub fn folder_of(file: &Path) -> &Path {
     file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Makes files created in a folder, or removed from it, durable. Some network file systems cannot sync a folder, and need not.
+/// Makes files created in a folder, or removed from it, durable.
 pub fn sync_folder(dir: &Path) -> io::Result<()> {
-    File::open(dir)?
-        .sync_all()
-        .or_else(|error| if error.kind() == ErrorKind::InvalidInput { Ok(()) } else { Err(error) })
+    File::open(dir)?.sync_all()
 }
 
 /// Removes unfinished files of killed processes.

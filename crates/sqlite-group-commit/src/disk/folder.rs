@@ -221,18 +221,21 @@ pub fn refuse_link(file: &Path) -> Result<()> {
     if file.is_symlink() { Err(Error::Link(file.to_owned())) } else { Ok(()) }
 }
 
-/// Opens or creates a file that only the owner of its folder can access. The folder may be open to others.
+/// Opens a file, or creates it for the owner of its folder only. The folder may be open to others.
 ///
 /// # Errors
 ///
 /// Those of the file system.
 pub fn own_file(path: &Path) -> io::Result<File> {
-    let file = OpenOptions::new().create(true).read(true).write(true).truncate(false).mode(0o600).open(path)?;
-    give_to_owner(&file, folder_of(path));
-    Ok(file)
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).mode(0o600);
+    match options.clone().create_new(true).open(path) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => options.create(true).open(path),
+        made => made.inspect(|file| give_to_owner(file, folder_of(path))),
+    }
 }
 
-/// Gives a file that root has made to the owner of its folder, perhaps a service. Root itself needs no file of its own.
+/// Gives a new file of root to the owner of its folder, perhaps a service. One that existed may be another file by a link.
 pub fn give_to_owner(file: &File, folder: &Path) {
     if let (Ok(made), Ok(folder)) = (file.metadata(), folder.metadata())
         && made.uid() == 0
