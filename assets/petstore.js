@@ -20,14 +20,14 @@ for (const button of document.querySelectorAll("button[data-copy]")) {
 
 // A form is sent once, even if its button is clicked twice. While many people sign in, a form with a password waits for its turn.
 for (const form of document.querySelectorAll("form[method=post]")) {
-  let isSent = false;
-  // The user may go back to the page.
-  addEventListener("pageshow", () => (isSent = false));
+  let isUnderWay = false;
+  // Later, a click is meant: the user may have stopped the page, or gone back to it.
+  const allowAgain = () => setTimeout(() => (isUnderWay = false), 1000);
   form.addEventListener("submit", async (event) => {
-    if (isSent || form.dataset.turn) event.preventDefault();
-    if (isSent) return;
-    isSent = true;
-    if (!form.dataset.turn) return;
+    if (isUnderWay || form.dataset.turn) event.preventDefault();
+    if (isUnderWay) return;
+    isUnderWay = true;
+    if (!form.dataset.turn) return allowAgain();
     const button = form.querySelector("button");
     const said = document.createElement("p");
     said.role = "status";
@@ -43,6 +43,7 @@ for (const form of document.querySelectorAll("form[method=post]")) {
     said.remove();
     button.disabled = false;
     form.submit();
+    allowAgain();
   });
 }
 

@@ -123,8 +123,11 @@ async fn double_click_sends_a_form_once() {
         // Counts what would be sent, so that the page stays.
         let sent = ada.evaluate(
             "const form = document.querySelector('form.panel'), button = form.querySelector('button');
-            let sent = 0;
+            let sent = 0, allow;
             form.submit = () => sent++;
+            // A busy machine may take longer than the second after which another click counts.
+            const timeout = setTimeout;
+            window.setTimeout = (call, time) => time < 1000 ? timeout(call, time) : (allow = call);
             document.addEventListener('submit', event => {
                 if (!event.defaultPrevented) sent++;
                 event.preventDefault();
@@ -134,9 +137,13 @@ async fn double_click_sends_a_form_once() {
             button.click();
             // The form would ask for its turn before.
             await fetch('/sign-in/turn');
-            return sent",
+            const once = sent;
+            allow();
+            button.click();
+            while (sent === once) await new Promise(after => setTimeout(after, 5));
+            return [once, sent]",
         );
-        assert_eq!(sent.await, 1, "{path}");
+        assert_eq!(sent.await, serde_json::json!([1, 2]), "{path}");
     }
     ada.close().await;
 }
