@@ -278,7 +278,7 @@ fn orders_are_changed_each_on_its_own() {
 
 /// Runs a command on a terminal, and types a line once it asks for it. Prints what the terminal shows.
 const TYPE: &str = r#"
-import os, pty, sys
+import os, pty, sys, termios
 pid, terminal = pty.fork()
 if pid == 0:
     os.execvp(sys.argv[2], sys.argv[2:])
@@ -292,6 +292,7 @@ try:
 except OSError:
     pass  # The end.
 print(shown.decode())
+print("shows" if termios.tcgetattr(terminal)[3] & termios.ECHO else "hides")
 print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 "#;
 
@@ -304,10 +305,12 @@ fn terminal_does_not_show_a_password() {
         succeed(&mut python)
     };
     let shown = typed("correct horse battery\n", "ada@example.com");
-    assert!(shown.starts_with("Password: ") && shown.ends_with("\n0\n") && !shown.contains("horse"), "{shown}");
+    assert!(shown.starts_with("Password: ") && shown.ends_with("\nshows\n0\n") && !shown.contains("horse"), "{shown}");
     let digest = PasswordDigest(Secret::new(folder.database().sql("SELECT password_hash FROM accounts")));
     assert!(digest.matches(&Secret::new("correct horse battery")));
 
-    let interrupted = typed("\u{3}", "grace@example.com");
-    assert!(interrupted.ends_with("\n130\n"), "{interrupted}");
+    for (key, status) in [("\u{3}", 130), ("\u{1c}", 131)] {
+        let interrupted = typed(key, "grace@example.com");
+        assert!(interrupted.ends_with(&format!("\nshows\n{status}\n")), "{interrupted}");
+    }
 }

@@ -21,6 +21,9 @@ fn interrupted(folder: &Folder, line: &str, signal: Signal, unfinished: impl Fn(
         if running.catches_sigint() {
             while !unfinished() && running.catches_sigint() {}
             running.signal(signal);
+            if signal == Signal::HUP {
+                running.signal(signal);
+            }
         }
         let ended = running.end();
         if ended.code != Some(0) {

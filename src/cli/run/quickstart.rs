@@ -12,7 +12,7 @@ use askama::Template;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use super::serve::{open_for, serve};
+use super::serve::{Signals, open_for, serve};
 use crate::api::{Addresses, BaseUrl};
 use crate::app;
 use crate::cli::{Outcome, actor, print_open};
@@ -36,7 +36,8 @@ const BANNER_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub fn run(service: &ServiceSettings, common: &Common) -> Outcome {
     serve(async {
-        let (store, stops) = open_for(service, common, Deployment::Staging).await?;
+        let signals = Signals::listen()?;
+        let store = open_for(service, common, Deployment::Staging).await?;
         let file = common.data_dir.join(KEY_FILE);
         let kept = kept_key(&store, &file).await?;
         // Sample data in production needs confirmation, once.
@@ -53,7 +54,7 @@ pub fn run(service: &ServiceSettings, common: &Common) -> Outcome {
             store.import_pets(Box::new(sample_animals())).await?;
         }
         let of_store = Arc::clone(&store);
-        let started = app::start(service, store, stops, async |addresses, operations| {
+        let started = app::start(service, store, signals.into_stops(), async |addresses, operations| {
             let password = if account.has_password { None } else { Some(NewPassword::generate()) };
             let welcome = Welcome {
                 addresses,

@@ -20,24 +20,39 @@ use crate::store::{Store, postgres, sqlite};
 
 pub fn run(service: &ServiceSettings, common: &Common) -> Outcome {
     serve(async {
-        let (store, stops) = open_for(service, common, Deployment::Production).await?;
-        app::start(service, store, stops, async |_, _| Ok(())).await
+        let signals = Signals::listen()?;
+        let store = open_for(service, common, Deployment::Production).await?;
+        app::start(service, store, signals.into_stops(), async |_, _| Ok(())).await
     })
 }
 
+/// SIGINT and SIGTERM, which end the process until [`Self::into_stops`]. The first process of a container has no default action.
+pub struct Signals {
+    stops: Stops,
+    are_stops: Arc<AtomicBool>,
+}
+
+impl Signals {
+    pub fn listen() -> Outcome<Self> {
+        let (stop, stops) = unbounded_channel();
+        let are_stops = Arc::new(AtomicBool::new(false));
+        let requests = Arc::clone(&are_stops);
+        interrupt::listen([Signal::INT, Signal::TERM], move |_| {
+            if !requests.load(Ordering::Relaxed) || stop.send(()).is_err() {
+                std::process::exit(0);
+            }
+        })?;
+        Ok(Self { stops, are_stops })
+    }
+
+    pub fn into_stops(self) -> Stops {
+        self.are_stops.store(true, Ordering::Relaxed);
+        self.stops
+    }
+}
+
 /// Opens the store of a service. Fails if the store cannot be opened or [`app::check`] fails, and creates no database then.
-///
-/// SIGINT and SIGTERM end the process until the store is open, also that of a container, which has no default action. Then they
-/// are requests to stop.
-pub async fn open_for(service: &ServiceSettings, common: &Common, new: Deployment) -> Outcome<(Arc<Store>, Stops)> {
-    let is_open = Arc::new(AtomicBool::new(false));
-    let (stop, stops) = unbounded_channel();
-    let receives = Arc::clone(&is_open);
-    interrupt::listen([Signal::INT, Signal::TERM], move |_| {
-        if !receives.load(Ordering::Relaxed) || stop.send(()).is_err() {
-            std::process::exit(0);
-        }
-    })?;
+pub async fn open_for(service: &ServiceSettings, common: &Common, new: Deployment) -> Outcome<Arc<Store>> {
     backup::check(service, common)?;
     let is_embedded = common.database_url.is_none();
     if !is_embedded || !sqlite::folder(&common.data_dir).has_database() {
@@ -46,14 +61,12 @@ pub async fn open_for(service: &ServiceSettings, common: &Common, new: Deploymen
     if is_embedded && sqlite::folder(&common.data_dir).is_in_use() {
         tracing::warn!(data_dir = %common.data_dir.display(), "another process has the database open");
     }
-    let store = Arc::new(open(common, Some(new), postgres::Options::new).await?);
-    is_open.store(true, Ordering::Relaxed);
-    Ok((store, stops))
+    Ok(Arc::new(open(common, Some(new), postgres::Options::new).await?))
 }
 
 /// Starts a service on the workers, and serves until it is told to stop.
 ///
-/// This thread handles signals and the operations listener, on a runtime of its own. The store is used by the workers only,
+/// This thread handles requests to stop and the operations listener, on a runtime of its own. The store is used by the workers only,
 /// because a disk that does not respond blocks their threads.
 pub fn serve(start: impl Future<Output = Outcome<app::Ready>>) -> Outcome {
     // Before there are threads that read the environment.

@@ -1,6 +1,6 @@
 //! Input that a terminal does not show.
 
-use std::io::{self, BufRead, IsTerminal, stdin};
+use std::io::{self, BufRead, IsTerminal, Write, stderr, stdin};
 use std::process;
 
 use rustix::process::Signal;
@@ -19,14 +19,15 @@ pub fn read_hidden(prompt: &str) -> io::Result<String> {
     hidden.local_modes.remove(LocalModes::ECHO);
     let show = move || tcsetattr(stdin(), OptionalActions::Now, &shown);
     let restore = show.clone();
-    interrupt::listen([Signal::INT, Signal::TERM], move |signal| {
+    // The terminal sends these only to the foreground, whose processes may change it.
+    interrupt::listen([Signal::INT, Signal::QUIT], move |signal| {
         let _ = restore();
         process::exit(128 + signal.as_raw())
     })?;
     tcsetattr(stdin(), OptionalActions::Now, &hidden)?;
-    eprint!("{prompt}");
+    let _ = write!(stderr(), "{prompt}");
     let read = stdin().lock().read_line(&mut line);
     show()?;
-    eprintln!();
+    let _ = writeln!(stderr());
     read.map(|_| line)
 }

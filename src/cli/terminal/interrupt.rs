@@ -20,7 +20,8 @@ static RECEIVED: AtomicU8 = AtomicU8::new(0);
 pub fn catch() -> io::Result<()> {
     listen([Signal::INT, Signal::TERM].into_iter().chain(not_ignored([Signal::HUP])), |signal| {
         let number = signal.as_raw() as u8;
-        if RECEIVED.swap(number, Ordering::Relaxed) != 0 {
+        // A shell and the kernel each send SIGHUP when a terminal is closed.
+        if RECEIVED.swap(number, Ordering::Relaxed) != 0 && signal != Signal::HUP {
             std::process::exit(128 + i32::from(number));
         }
     })

@@ -95,6 +95,7 @@ fn serve(folder: &Path) -> ! {
                 assert!(runtime.block_on(failing.import_pets(source)).is_err());
             }
         });
+        // Open until the end.
         let (_stop, stops) = unbounded_channel();
         petstore::app::start(&service, store, stops, async |_, _| Ok(())).await?.await
     });
