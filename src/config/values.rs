@@ -58,11 +58,12 @@ pub fn at_least_a_second(text: &str) -> Result<Duration, Invalid> {
 /// Parses an origin of a page, or of an app or an extension, which has a scheme of its own.
 pub fn origin(text: &str) -> Result<String, Invalid> {
     let (scheme, host) = text.split_once("://").unwrap_or_default();
-    let is_lowercase = !scheme.is_empty() && scheme.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-');
+    let is_scheme = scheme.starts_with(|first: char| first.is_ascii_lowercase())
+        && scheme.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'+' | b'-' | b'.'));
     let on_web = format!("{}://{host}", if scheme == "http" { scheme } else { "https" });
     let is_sent =
         BaseUrl::parse(&format!("{on_web}/v1")).is_ok_and(|url| url.origin() == on_web && !host.contains('*'));
-    (is_lowercase && is_sent).then(|| text.to_owned()).ok_or_else(|| {
+    (is_scheme && is_sent).then(|| text.to_owned()).ok_or_else(|| {
         let why =
             "an origin is a scheme, a host and an optional port, without wildcards, for instance https://example.com";
         Invalid(why.into())
@@ -112,7 +113,7 @@ mod tests {
 
     #[test]
     fn origins_are_those_that_browsers_send() {
-        for sent in ["https://example.com", "http://[::1]:3000", "capacitor://localhost", "chrome-extension://abcdef"] {
+        for sent in ["https://example.com", "http://[::1]:3000", "capacitor://localhost", "com.example.app://abcdef"] {
             assert_eq!(origin(sent), Ok(sent.to_owned()));
         }
         for never_sent in [

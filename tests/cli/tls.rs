@@ -85,7 +85,7 @@ async fn unusable_certificate_keeps_the_old_one() {
 
     expect![[r#"
         cert.pem has no certificate in PEM
-        cannot use cert.pem with cert.key: keys may not be consistent: KeyMismatch; needed are a certificate of X.509 version 3, first in its file, and its key: RSA of 2048 to 4096 bits, P-256, P-384 or Ed25519
+        cannot use cert.pem with cert.key: keys may not be consistent: KeyMismatch; use a certificate of X.509 version 3, first in its file, with its key: RSA of 2048 to 4096 bits, P-256, P-384 or Ed25519
         cert.key has no private key in PEM; keys with a passphrase are not supported
         cert.key: No such file or directory (os error 2)
         cert.key: not a regular file
@@ -136,7 +136,7 @@ fn service_refuses_to_start_with_a_bad_certificate() {
         --tls-cert cert.pem --tls-key cert.pem: exit 1
         ERROR cert.pem has no private key in PEM; keys with a passphrase are not supported
         --tls-cert cert.pem --tls-key other.key: exit 1
-        ERROR cannot use cert.pem with other.key: keys may not be consistent: KeyMismatch; needed are a certificate of X.509 version 3, first in its file, and its key: RSA of 2048 to 4096 bits, P-256, P-384 or Ed25519
+        ERROR cannot use cert.pem with other.key: keys may not be consistent: KeyMismatch; use a certificate of X.509 version 3, first in its file, with its key: RSA of 2048 to 4096 bits, P-256, P-384 or Ed25519
     "#]]
     .assert_eq(&shown);
 }

@@ -134,7 +134,7 @@ impl Tls {
     }
 }
 
-const NEEDED: &str = "needed are a certificate of X.509 version 3, first in its file, and its key: RSA of 2048 to 4096 bits, P-256, P-384 or Ed25519";
+const USABLE: &str = "use a certificate of X.509 version 3, first in its file, with its key: RSA of 2048 to 4096 bits, P-256, P-384 or Ed25519";
 
 /// The contents of the two files.
 #[derive(Clone, PartialEq)]
@@ -166,7 +166,7 @@ impl Files {
         let config = config.map_err(|error| error.to_string())?.with_no_client_auth();
         let mut config = config
             .with_single_cert(chain, private)
-            .map_err(|error| format!("cannot use {certificate} with {key}: {error}; {NEEDED}"))?;
+            .map_err(|error| format!("cannot use {certificate} with {key}: {error}; {USABLE}"))?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         // Clients keep the state of their sessions, so memory does not grow with their number.
         config.ticketer = Ticketer::new().map_err(|error| error.to_string())?;
