@@ -1,13 +1,12 @@
 //! `petstore serve`
 
 use std::future::pending;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 
 use rustix::process::Signal;
 use tokio::runtime::{Builder, RuntimeFlavor};
-use tokio::sync::mpsc::unbounded_channel;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use crate::app::{self, Stops};
 use crate::cli::data::backup;
@@ -26,28 +25,26 @@ pub fn run(service: &ServiceSettings, common: &Common) -> Outcome {
     })
 }
 
-/// SIGINT and SIGTERM, which end the process until [`Self::into_stops`]. The first process of a container has no default action.
-pub struct Signals {
-    stops: Stops,
-    are_stops: Arc<AtomicBool>,
-}
+/// SIGINT and SIGTERM. Until they become requests to stop, they end the process at once, also the first process of a container,
+/// for which the kernel has no default action.
+pub struct Signals(Arc<OnceLock<UnboundedSender<()>>>);
 
 impl Signals {
     pub fn listen() -> Outcome<Self> {
-        let (stop, stops) = unbounded_channel();
-        let are_stops = Arc::new(AtomicBool::new(false));
-        let requests = Arc::clone(&are_stops);
-        interrupt::listen([Signal::INT, Signal::TERM], move |_| {
-            if !requests.load(Ordering::Relaxed) || stop.send(()).is_err() {
-                std::process::exit(0);
-            }
+        let receiver = Arc::new(OnceLock::<UnboundedSender<()>>::new());
+        let signals = Self(Arc::clone(&receiver));
+        interrupt::listen([Signal::INT, Signal::TERM], move |_| match receiver.get() {
+            // Nobody receives it while a service that has failed ends, with a status of its own.
+            Some(stop) => _ = stop.send(()),
+            None => std::process::exit(0),
         })?;
-        Ok(Self { stops, are_stops })
+        Ok(signals)
     }
 
     pub fn into_stops(self) -> Stops {
-        self.are_stops.store(true, Ordering::Relaxed);
-        self.stops
+        let (stop, stops) = unbounded_channel();
+        self.0.get_or_init(|| stop);
+        stops
     }
 }
 
@@ -66,8 +63,8 @@ pub async fn open_for(service: &ServiceSettings, common: &Common, new: Deploymen
 
 /// Starts a service on the workers, and serves until it is told to stop.
 ///
-/// This thread handles requests to stop and the operations listener, on a runtime of its own. The store is used by the workers only,
-/// because a disk that does not respond blocks their threads.
+/// This thread handles requests to stop and the operations listener, on a runtime of its own. The store is used by the workers
+/// only, because a disk that does not respond blocks their threads.
 pub fn serve(start: impl Future<Output = Outcome<app::Ready>>) -> Outcome {
     // Before there are threads that read the environment.
     app::passed_sockets()?;
