@@ -94,7 +94,7 @@ fn back_up_from(
     let at_most = length().max(LONGEST_LOG);
     let partial = AtomicFile::in_folder(folder, database.name()).map_err(failed(folder))?;
     let copied = checked_copy(conn, partial.path(), schema, progress, || length() > at_most);
-    let copied = copied.map_err(not_copied(&database.dir().display(), target.file))?;
+    let copied = copied.map_err(not_copied(database.dir().display(), target.file))?;
     // The copy may have pages that the disk has lost.
     database.check_syncs()?;
     partial.publish(target.file, target.replace).map_err(|error| match error.kind() {
@@ -148,7 +148,7 @@ pub fn restore(
     let mut partial = AtomicFile::in_folder(dir, folder.name()).map_err(unavailable(dir))?;
     give_to_owner(partial.file(), dir);
     let copied = checked_copy(&source, partial.path(), schema, progress, || false);
-    let copied = copied.map_err(not_copied(&"it", dir)).map_err(of_backup)?;
+    let copied = copied.map_err(not_copied("it", dir)).map_err(of_backup)?;
     let restored = open_unpublished(partial.path())?;
     before_publish(&restored)?;
     drop(restored);
@@ -219,7 +219,7 @@ fn failed(path: &Path) -> impl Fn(io::Error) -> Error {
 }
 
 /// Names both places if a disk failed, because one of them may be full or broken.
-fn not_copied(from: &dyn Display, to: &Path) -> impl Fn(Error) -> Error {
+fn not_copied(from: impl Display, to: &Path) -> impl Fn(Error) -> Error {
     move |error| match error {
         Error::Unavailable(why) => Error::Failed(format!("cannot copy {from} to {}: {why}", to.display())),
         other => other,

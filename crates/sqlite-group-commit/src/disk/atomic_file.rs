@@ -47,7 +47,8 @@ impl AtomicFile {
         self.0.as_file_mut()
     }
 
-    /// Renames the file to `name`. The file and its name are durable once this returns.
+    /// Renames the file to `name`. The file and its name are durable once this returns; the name only if the file system can
+    /// sync a folder, which some network file systems cannot (EINVAL).
     ///
     /// # Errors
     ///
@@ -56,16 +57,15 @@ impl AtomicFile {
         self.0.as_file().sync_all()?;
         let published = if replace { self.0.persist(name) } else { self.0.persist_noclobber(name) };
         published.map_err(|error| error.error)?;
-        sync_folder(folder_of(name)).or_else(|error| {
-            // Some network file systems, which are good for backups, cannot sync a folder.
-            if error.kind() == ErrorKind::InvalidInput {
-                return Ok(());
+        match sync_folder(folder_of(name)) {
+            Err(error) if error.kind() != ErrorKind::InvalidInput => {
+                let why = format!(
+                    "the new file is in place, but its folder cannot be synced, so a power loss may undo it: {error}"
+                );
+                Err(io::Error::new(error.kind(), why))
             }
-            let why = format!(
-                "the new file is in place, but its folder cannot be synced, so a power loss may undo it: {error}"
-            );
-            Err(io::Error::new(error.kind(), why))
-        })
+            _ => Ok(()),
+        }
     }
 }
 

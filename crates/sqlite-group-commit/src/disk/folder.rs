@@ -235,7 +235,8 @@ pub fn own_file(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Gives a new file of root to the owner of its folder, perhaps a service. One that existed may be another file by a link.
+/// Gives a file that root has just made to the owner of its folder, perhaps a service. One that was there may be another's, by a
+/// link.
 pub fn give_to_owner(file: &File, folder: &Path) {
     if let (Ok(made), Ok(folder)) = (file.metadata(), folder.metadata())
         && made.uid() == 0
