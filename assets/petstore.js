@@ -18,10 +18,10 @@ for (const button of document.querySelectorAll("button[data-copy]")) {
   });
 }
 
-// A form is sent once, even if its button is clicked twice. While many people sign in, a form with a password waits for its turn.
+// A form is sent once, even if its button is clicked twice. While many people sign in, one with a password waits for its turn.
 for (const form of document.querySelectorAll("form[method=post]")) {
   let isUnderWay = false;
-  // Later, a click is meant: the user may have stopped the page, or gone back to it.
+  // A later click is no double click: the user has stopped the page, or gone back to it.
   const allowAgain = () => setTimeout(() => (isUnderWay = false), 1000);
   form.addEventListener("submit", async (event) => {
     if (isUnderWay || form.dataset.turn) event.preventDefault();

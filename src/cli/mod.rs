@@ -97,8 +97,8 @@ enum Command {
 /// The result of a command. Its errors are for the operator.
 pub type Outcome<T = ()> = app::Result<T>;
 
-/// Runs a command line. Exit status: 0 for success, 1 for a failure, 2 for wrong usage, 130 and 143 after SIGINT and
-/// SIGTERM. `ephemeral` returns that of its command.
+/// Runs a command line. Exit status: 0 for success, 1 for a failure, 2 for wrong usage, 129, 130 and 143 after SIGHUP, SIGINT
+/// and SIGTERM. `ephemeral` returns that of its command.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let parsed = match parse(&arguments.into_iter().collect::<Vec<_>>()) {
         Ok(parsed) => parsed,

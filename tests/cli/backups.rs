@@ -291,7 +291,7 @@ fn target_that_cannot_hold_the_backup_is_named() {
 #[test]
 fn backup_succeeds_where_folders_cannot_be_synced() {
     let (folder, _) = filled(1);
-    std::fs::create_dir(folder.path("share")).unwrap();
+    fs::create_dir(folder.path("share")).unwrap();
     let share = folder.path("share").canonicalize().unwrap();
     for (error, code) in [("EINVAL", 0), ("EIO", 1)] {
         let mut failing = folder.program("strace");
@@ -308,7 +308,7 @@ fn backup_succeeds_where_folders_cannot_be_synced() {
 fn files_restored_by_root_belong_to_the_service() {
     let (folder, _) = filled(1);
     folder.succeed("backup there.db");
-    std::fs::create_dir(folder.path("new")).unwrap();
+    fs::create_dir(folder.path("new")).unwrap();
     std::os::unix::fs::chown(folder.path("new"), Some(65_534), Some(65_534)).unwrap();
     folder.succeed("restore there.db --data-dir new");
     let names = folder.names("new");
@@ -319,7 +319,7 @@ fn files_restored_by_root_belong_to_the_service() {
     }
 
     // The owner of the folder gets no file of others.
-    std::fs::remove_file(folder.path("new/petstore.lock")).unwrap();
+    fs::remove_file(folder.path("new/petstore.lock")).unwrap();
     folder.write("of-root", "");
     std::os::unix::fs::symlink("../of-root", folder.path("new/petstore.lock")).unwrap();
     folder.run("account list --data-dir new");

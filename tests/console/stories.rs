@@ -135,7 +135,7 @@ async fn double_click_sends_a_form_once() {
             button.click();
             while (!sent) await new Promise(after => setTimeout(after, 5));
             button.click();
-            // The form would ask for its turn before.
+            // A form that asked for its turn again would have done so before.
             await fetch('/sign-in/turn');
             const once = sent;
             allow();

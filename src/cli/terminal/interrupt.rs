@@ -14,9 +14,9 @@ use tokio::signal::unix::{SignalKind, signal};
 /// Number of the signal received. 0 if there was none.
 static RECEIVED: AtomicU8 = AtomicU8::new(0);
 
-/// Starts to catch SIGINT, SIGTERM and SIGHUP, for commands that write files or the database. The command polls [`is_received`],
-/// cleans up, reports what was written, and exits with status 128 plus the signal's number, like a shell. A second signal
-/// ends the process at once.
+/// Starts to catch SIGINT, SIGTERM and SIGHUP, for commands that write files or the database. The command polls
+/// [`is_received`], cleans up, reports what was written, and exits with status 128 plus the signal's number, like a shell. A
+/// second SIGINT or SIGTERM ends the process at once.
 pub fn catch() -> io::Result<()> {
     listen([Signal::INT, Signal::TERM].into_iter().chain(not_ignored([Signal::HUP])), |signal| {
         let number = signal.as_raw() as u8;

@@ -5,15 +5,15 @@ use axum::http::header::{HOST, ORIGIN};
 
 use crate::api::Addresses;
 
-/// Returns whether a form comes from our own pages. Over TLS and on the same machine, browsers tell it in `Sec-Fetch-Site`, and
-/// `Origin` may be `null` or, behind a tunnel, have a name that the service does not know. Otherwise they send `Origin`. A request without
-/// either does not come from a browser, and programs have the API.
+/// Returns whether a form comes from our own pages. Over TLS and on the same machine, `Sec-Fetch-Site` says so, and `Origin` may
+/// be `null` or, behind a tunnel, have a name that the service does not know. Otherwise browsers send only `Origin`. A request
+/// without either does not come from a browser, and programs have the API.
 pub fn is_ours(headers: &HeaderMap, addresses: &Addresses) -> bool {
     match headers.get("sec-fetch-site") {
         Some(site) => site == "same-origin",
-        None => {
-            headers.get(ORIGIN).is_some_and(|it| it.to_str().is_ok_and(|origin| is_own(origin, headers, addresses)))
-        }
+        None => headers
+            .get(ORIGIN)
+            .is_some_and(|given| given.to_str().is_ok_and(|origin| is_own(origin, headers, addresses))),
     }
 }
 
