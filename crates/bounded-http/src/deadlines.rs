@@ -22,7 +22,7 @@ const PROGRESS: usize = 64 * 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Phase {
-    /// Waiting for the first byte of a request.
+    /// Waiting for the first byte of a request. The first, because a new connection has phase 0.
     Idle,
     /// The head of a request has begun to arrive.
     Head,
@@ -35,7 +35,7 @@ enum Phase {
 }
 
 /// Shared by a connection's socket, service and timer. All run in one task, so nothing here contends.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Deadlines {
     limits: Limits,
     phase: AtomicU8,
@@ -55,16 +55,7 @@ pub struct Deadlines {
 
 impl Deadlines {
     pub fn new(limits: Limits) -> Self {
-        Self {
-            limits,
-            phase: AtomicU8::new(Phase::Idle as u8),
-            since: AtomicU64::new(coarse_now()),
-            taken: AtomicUsize::new(0),
-            arrived: AtomicUsize::new(0),
-            unread: AtomicBool::new(false),
-            is_complete: AtomicBool::new(false),
-            request_line: RequestLine::default(),
-        }
+        Self { limits, since: AtomicU64::new(coarse_now()), ..Self::default() }
     }
 
     /// Records that bytes arrived. Returns whether they are the first of a request.

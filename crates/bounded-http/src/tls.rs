@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use std::{fmt, fs, io};
 
@@ -34,9 +34,8 @@ struct Shared {
     key: PathBuf,
     /// The files at the start, so that a change before the first check counts.
     loaded: Files,
-    current: Mutex<Arc<ServerConfig>>,
-    /// Seconds since 1970.
-    expiry: AtomicU64,
+    /// The configuration, and when its certificate expires, in seconds since 1970.
+    current: Mutex<(Arc<ServerConfig>, u64)>,
     is_rejected: AtomicBool,
 }
 
@@ -55,20 +54,14 @@ impl Tls {
     /// Fails if a file cannot be read or they do not match.
     pub fn load(certificate: &Path, key: &Path) -> Result<Self, InvalidCertificate> {
         let loaded = Files::read(certificate, key, |file| fs::read(file)).map_err(InvalidCertificate)?;
-        let (config, expiry) = loaded.config(certificate, key).map_err(InvalidCertificate)?;
-        Ok(Self(Arc::new(Shared {
-            certificate: certificate.to_owned(),
-            key: key.to_owned(),
-            loaded,
-            current: Mutex::new(Arc::new(config)),
-            expiry: AtomicU64::new(expiry),
-            is_rejected: AtomicBool::new(false),
-        })))
+        let current = Mutex::new(loaded.config(certificate, key).map_err(InvalidCertificate)?);
+        let (certificate, key, is_rejected) = (certificate.to_owned(), key.to_owned(), AtomicBool::new(false));
+        Ok(Self(Arc::new(Shared { certificate, key, loaded, current, is_rejected })))
     }
 
     /// Returns when the first certificate of the chain expires, in seconds since 1970. 0 if one cannot be parsed.
     pub fn expiry(&self) -> u64 {
-        self.0.expiry.load(Ordering::Relaxed)
+        self.0.current.lock().1
     }
 
     /// Returns whether the files have changed and could not be used, so that the certificate before them still is.
@@ -78,7 +71,7 @@ impl Tls {
 
     /// Returns the acceptor for a new connection, which keeps its certificate.
     pub(super) fn acceptor(&self) -> TlsAcceptor {
-        Arc::clone(&self.0.current.lock()).into()
+        Arc::clone(&self.0.current.lock().0).into()
     }
 
     /// Reloads the certificate when the files change, checked every 2 s, and at once on SIGHUP. Never ends. Until the
@@ -112,13 +105,12 @@ impl Tls {
     }
 
     fn use_files(&self, found: &Result<Files, String>) {
-        let Shared { certificate, key, current, expiry, is_rejected, .. } = &*self.0;
+        let Shared { certificate, key, current, is_rejected, .. } = &*self.0;
         let config = found.as_ref().map_err(Clone::clone).and_then(|files| files.config(certificate, key));
         is_rejected.store(config.is_err(), Ordering::Relaxed);
         match config {
-            Ok((config, expires)) => {
-                *current.lock() = Arc::new(config);
-                expiry.store(expires, Ordering::Relaxed);
+            Ok(config) => {
+                *current.lock() = config;
                 tracing::info!(file = %certificate.display(), "certificate reloaded");
             }
             Err(why) => tracing::error!(why, "cannot use the new certificate, keeping the old one"),
@@ -150,7 +142,7 @@ impl Files {
     }
 
     /// Returns the configuration, and when its certificate expires.
-    fn config(&self, certificate: &Path, key: &Path) -> Result<(ServerConfig, u64), String> {
+    fn config(&self, certificate: &Path, key: &Path) -> Result<(Arc<ServerConfig>, u64), String> {
         let (certificate, key) = (certificate.display(), key.display());
         let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&self.certificate).collect();
         // The error would quote the file, and some files have the key, too.
@@ -170,7 +162,7 @@ impl Files {
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         // Clients keep the state of their sessions, so memory does not grow with their number.
         config.ticketer = Ticketer::new().map_err(|error| error.to_string())?;
-        Ok((config, expiry))
+        Ok((Arc::new(config), expiry))
     }
 }
 

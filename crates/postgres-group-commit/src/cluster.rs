@@ -14,9 +14,10 @@ use super::batch::write::Write;
 use super::batch::writer::WriteQueue;
 use super::commit::await_commit;
 use super::connect::connection::Connection;
-use super::connect::connector::{self, Connector};
+use super::connect::connector::{Connector, retry};
 use super::connect::options::Options;
-use super::error::{CLOSED, Error, Result, timed_out, within};
+use super::connect::pooler::refuse_shared;
+use super::error::{CLOSED, Error, Result, within};
 use super::observer::Observer;
 use super::readers::Readers;
 use super::single::SingleWrites;
@@ -59,7 +60,10 @@ impl Cluster {
     /// server rejects the credentials, its certificate is not trusted, or a pooler shares connections between clients.
     pub async fn connect(options: &Options) -> Result<(Self, Connection)> {
         let connector = Connector::new(options);
-        let connection = connector::connect(&connector).await?;
+        let connect = async || connector.connect().await;
+        let (connection, second) = (retry(connect).await?, retry(connect).await?);
+        // A pooler may share them with other clients.
+        within(connector.limits().open(), refuse_shared(&connection, &second)).await?;
         let shared = options.one_connection.then(OnceCell::new);
         let (queue, opened, is_closed) = (options.queue.max(1), Mutex::default(), AtomicBool::new(false));
         Ok((Self { connector, queue, shared, opened, is_closed }, connection))
@@ -154,10 +158,7 @@ impl Cluster {
             client.batch_execute(&format!("{}; BEGIN", limits.settings())).await.map_err(Error::from)?;
             steps(client).await
         };
-        let outcome = timeout_at(began + limit, begun).await.map_err(|_| {
-            connection.discard();
-            timed_out(limit)
-        })??;
+        let outcome = timeout_at(began + limit, begun).await.map_err(|_| connection.give_up(limit))??;
         // After an error that `steps` has ignored, `COMMIT` alone would roll back and succeed.
         await_commit(&connection, began, limit, client.batch_execute("SELECT; COMMIT")).await?;
         Ok(outcome)
@@ -186,7 +187,7 @@ impl Cluster {
         opened.sort_by_key(|opened| opened.load);
         for Opened { purpose, connection, .. } in &opened {
             // One of several, as for reads, suffices.
-            if !opened.iter().any(|other| other.purpose == *purpose && other.connection.is_up()) {
+            if !opened.iter().any(|other| other.purpose == *purpose && other.connection.current().is_some()) {
                 connection.connection(deadline).await?;
             }
         }
@@ -198,7 +199,7 @@ impl Cluster {
 
     /// Returns for each connection its purpose and whether it is up. Empty with [`Options::one_connection`].
     pub fn connections(&self) -> Vec<(&'static str, bool)> {
-        self.opened.lock().iter().map(|opened| (opened.purpose, opened.connection.is_up())).collect()
+        self.opened.lock().iter().map(|opened| (opened.purpose, opened.connection.current().is_some())).collect()
     }
 
     /// Returns the number of standbys that a commit waits for, and of those that are connected, as of the last check, which

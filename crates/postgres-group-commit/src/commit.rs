@@ -3,7 +3,7 @@
 use tokio::time::{Duration, Instant, timeout_at};
 
 use super::connect::connection::{Connection, PreparedConnection};
-use super::error::{Error, Result, ends_connection, late, timed_out};
+use super::error::{Error, Result, ends_connection, late};
 
 /// Returns whether a commit of this role waits for the synchronous standbys, and for longer than two may take ($1 seconds).
 /// PostgreSQL confirms the commits of one `synchronous_commit` in their order, so another one would wait as well, unless the
@@ -43,9 +43,6 @@ pub async fn check_standbys(prepared: &PreparedConnection, began: Instant, limit
         }
         // The server may hide its sessions. If the connection is lost, the write finds out.
         Ok(_) => Ok(()),
-        Err(_) => {
-            connection.discard();
-            Err(timed_out(limit))
-        }
+        Err(_) => Err(connection.give_up(limit)),
     }
 }

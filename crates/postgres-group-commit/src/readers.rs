@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use super::error::{Error, Result, ends_connection, timed_out};
+use super::error::{Error, Result, ends_connection};
 use super::observer::Observer;
 use super::supervisor::Supervisor;
 
@@ -64,10 +64,7 @@ impl Readers {
                 }
                 Ok(Err(error)) if ends_connection(&error) => prepared.connection.discard(),
                 Ok(Err(error)) => return Err(error.into()),
-                Err(_) => {
-                    prepared.connection.discard();
-                    return Err(timed_out(self.timeout));
-                }
+                Err(_) => return Err(prepared.connection.give_up(self.timeout)),
             }
         }
     }

@@ -101,10 +101,6 @@ impl Supervisor {
         written
     }
 
-    pub fn is_up(&self) -> bool {
-        self.current().is_some()
-    }
-
     pub fn close(&self) {
         self.task.abort();
         // The connection ends when its last user drops it.

@@ -15,7 +15,9 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use crate::connection::{connect, open_file};
 use crate::database::Database;
 use crate::disk::atomic_file::{AtomicFile, folder_of, sync_folder};
-use crate::disk::folder::{Folder, beside, give_to_owner, has_content, refuse_link, refuse_special_file, unavailable};
+use crate::disk::folder::{
+    Folder, beside, give_to_owner, has_content, if_there, refuse_link, refuse_special_file, unavailable,
+};
 use crate::disk::generation;
 use crate::disk::lock::lock_file;
 use crate::open::connect_unmigrated;
@@ -79,15 +81,13 @@ fn back_up_from(
 ) -> Result<u64> {
     let folder = folder_of(target.file);
     database.outside(target.file).map_err(failed(target.file))?;
-    match target.file.symlink_metadata() {
-        Err(error) if error.kind() == ErrorKind::NotFound => {}
-        Err(error) => return Err(failed(target.file)(error)),
+    match if_there(target.file.symlink_metadata()).map_err(failed(target.file))? {
         // The backup would replace the device or link instead of writing to its target.
-        Ok(there) if !there.is_file() => {
+        Some(there) if !there.is_file() => {
             return Err(Error::Failed(format!("{} is not a regular file", target.file.display())));
         }
-        Ok(_) if !target.replace => return Err(exists(target.file)),
-        Ok(_) => {}
+        Some(_) if !target.replace => return Err(exists(target.file)),
+        _ => {}
     }
     let log = database.log();
     let length = || log.metadata().map_or(0, |log| log.len());
@@ -197,13 +197,8 @@ fn close_old(file: &Path, dir: &Path) -> Result<()> {
 fn remove_beside(file: &Path) -> Result<()> {
     for suffix in ["-journal", "-wal", "-shm"] {
         let left = beside(file, suffix);
-        match fs::remove_file(&left) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                let why = format!("cannot remove {}: {error}; nothing was replaced", left.display());
-                return Err(Error::Failed(why));
-            }
-            _ => {}
-        }
+        let why = |error| Error::Failed(format!("cannot remove {}: {error}; nothing was replaced", left.display()));
+        if_there(fs::remove_file(&left)).map_err(why)?;
     }
     Ok(())
 }

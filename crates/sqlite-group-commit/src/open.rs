@@ -114,8 +114,7 @@ impl Database {
         let read = || connect(&file, OpenFlags::SQLITE_OPEN_READ_ONLY);
         let readers = Arc::new(Readers::open(options, read, Arc::clone(&wal_index), in_use)?);
         let generations = generations.map(Arc::new);
-        let (queue, writer) =
-            Writer::new(Arc::clone(&readers), wal_index, Arc::clone(&files), generations, folder, options);
+        let (queue, writer) = Writer::new(Arc::clone(&readers), wal_index, Arc::clone(&files), generations, options);
         start(conn, writer)?;
         Ok(Self { files, writes: Writes::Accepted(queue), readers })
     }
@@ -140,18 +139,16 @@ impl Database {
 /// Those of [`Database::open`] that do not concern the schema.
 pub fn connect_unmigrated(folder: &Folder) -> Result<(Arc<File>, Connection)> {
     require_database(folder)?;
-    match lock(folder, false)? {
-        Some(Locks { in_use, opening, checked, .. }) => {
-            let conn = connect(&folder.database(), OpenFlags::SQLITE_OPEN_READ_WRITE)?;
-            checked.check_names()?;
-            // With the first read, SQLite opens the log. A file that is not a database fails later, with its own error.
-            let opened = generation::check_opened(&opening, folder, &conn);
-            checked.check_names()?;
-            if let Err(error @ (Error::Failed(_) | Error::Apart { .. })) = opened {
-                return Err(error);
-            }
-            Ok((in_use, conn))
-        }
-        None => Ok((claim(folder.dir(), false)?, ReadOnly::of(folder)?.connect()?)),
+    let Some(Locks { in_use, opening, checked, .. }) = lock(folder, false)? else {
+        return Ok((claim(folder.dir(), false)?, ReadOnly::of(folder)?.connect()?));
+    };
+    let conn = connect(&folder.database(), OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    checked.check_names()?;
+    // With the first read, SQLite opens the log. A file that is not a database fails later, with its own error.
+    let opened = generation::check_opened(&opening, folder, &conn);
+    checked.check_names()?;
+    if let Err(error @ (Error::Failed(_) | Error::Apart { .. })) = opened {
+        return Err(error);
     }
+    Ok((in_use, conn))
 }

@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use tokio::task::AbortHandle;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row, Statement};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, timed_out};
 
 /// A connection, driven by its own task.
 ///
@@ -48,6 +49,12 @@ impl Connection {
     pub fn discard(&self) {
         self.discarded.store(true, Ordering::Release);
         self.driver.abort();
+    }
+
+    /// Discards the connection, and returns the error of a server that did not answer within `limit`.
+    pub(crate) fn give_up(&self, limit: Duration) -> Error {
+        self.discard();
+        timed_out(limit)
     }
 
     pub(crate) fn is_usable(&self) -> bool {

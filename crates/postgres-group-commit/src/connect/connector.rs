@@ -18,7 +18,6 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use super::connection::{Connection, PreparedConnection, WITH_STANDBYS, WRITABLE};
 use super::limits::Limits;
 use super::options::Options;
-use super::pooler;
 use super::server::{Driver, IDENTIFY, OneServer, Server};
 use super::tls;
 use super::url::DatabaseUrl;
@@ -225,14 +224,6 @@ async fn drive(
             _ => {}
         }
     }
-}
-
-/// Connects, and fails if a pooler shares the connection with other clients.
-pub async fn connect(connector: &Connector) -> Result<Connection> {
-    let connect = async || connector.connect().await;
-    let (connection, second) = (retry(connect).await?, retry(connect).await?);
-    within(connector.limits().open(), pooler::refuse_shared(&connection, &second)).await?;
-    Ok(connection)
 }
 
 /// Retries `open` while the server is unavailable. Attempts begin for [`START_TIMEOUT`].

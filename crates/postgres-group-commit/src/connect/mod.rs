@@ -4,7 +4,7 @@ pub(super) mod connection;
 pub(super) mod connector;
 pub(super) mod limits;
 pub(super) mod options;
-mod pooler;
+pub(super) mod pooler;
 mod server;
 pub(super) mod tls;
 pub(super) mod url;

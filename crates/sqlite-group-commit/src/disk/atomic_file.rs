@@ -81,13 +81,13 @@ pub fn sync_folder(dir: &Path) -> io::Result<()> {
 
 /// Removes unfinished files of killed processes.
 pub fn sweep(folder: &Path, name: &str) -> io::Result<()> {
+    // Does not follow symbolic links or wait for the other end of a pipe.
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
-        if !is_unfinished(&entry.file_name(), name) {
-            continue;
-        }
         // Skips files that were removed meanwhile or belong to another user, and everything that is not a file.
-        if let Ok(file) = open_file(&entry.path())
+        if is_unfinished(&entry.file_name(), name)
+            && let Ok(file) = rustix::fs::open(entry.path(), flags, Mode::empty()).map(File::from)
             && file.metadata().is_ok_and(|file| file.is_file())
             && file.try_lock().is_ok()
         {
@@ -95,12 +95,6 @@ pub fn sweep(folder: &Path, name: &str) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-/// Opens a file without following symbolic links or waiting for the other end of a pipe.
-fn open_file(path: &Path) -> io::Result<File> {
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    Ok(rustix::fs::open(path, OFlags::RDONLY | flags, Mode::empty())?.into())
 }
 
 pub fn is_unfinished(file: &OsStr, name: &str) -> bool {

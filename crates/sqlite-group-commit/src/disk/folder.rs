@@ -204,6 +204,14 @@ pub fn identity_of(found: &Metadata) -> Identity {
     (found.dev(), found.ino())
 }
 
+/// Returns `None` if there is no such file.
+pub fn if_there<T>(found: io::Result<T>) -> io::Result<Option<T>> {
+    match found {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        found => found.map(Some),
+    }
+}
+
 pub fn has_content(file: &Path) -> bool {
     file.metadata().is_ok_and(|found| found.len() > 0)
 }

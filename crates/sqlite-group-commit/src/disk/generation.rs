@@ -24,7 +24,7 @@ use std::path::Path;
 
 use rusqlite::Connection;
 
-use super::folder::{Folder, beside, has_content, own_file, unavailable};
+use super::folder::{Folder, beside, has_content, if_there, own_file, unavailable};
 use super::wal_index::{LogEnd, WalIndex};
 use crate::{Error, Result};
 
@@ -94,7 +94,8 @@ pub struct Generations {
 pub fn check(folder: &Folder) -> Result<()> {
     let (file, lock) = (folder.database(), folder.lock());
     let (log, index, journal) = (beside(&file, "-wal"), beside(&file, "-shm"), beside(&file, "-journal"));
-    let (name, content) = (folder.name(), read(&lock)?);
+    let name = folder.name();
+    let content = if_there(std::fs::read_to_string(&lock)).map_err(unavailable(&lock))?.unwrap_or_default();
     let record = Record::parse(&content, folder)?;
     if !has_content(&file) {
         // A process that is killed while it creates a database leaves an empty file.
@@ -129,13 +130,6 @@ fn gone(folder: &Folder, path: &Path) -> Error {
 fn apart(folder: &Folder, path: &Path, why: &str) -> Error {
     let what = format!("{}: {why}", path.display());
     Error::Apart { what, lock: folder.lock().display().to_string(), name: folder.name() }
-}
-
-fn read(lock: &Path) -> Result<String> {
-    match std::fs::read_to_string(lock) {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(String::new()),
-        read => read.map_err(unavailable(lock)),
-    }
 }
 
 /// Allows a log that SQLite or another program begins before the writer does. Called before a database that was checked is
@@ -376,10 +370,7 @@ impl Record {
 
     /// Fails unless the log belongs to the record.
     fn check_log(self, folder: &Folder, path: &Path) -> Result<()> {
-        let log = match File::open(path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => None,
-            opened => Some(opened.map_err(unavailable(path))?),
-        };
+        let log = if_there(File::open(path)).map_err(unavailable(path))?;
         let word = |offset| log.as_ref().and_then(|log| word_at(log, offset).ok());
         let (end, salt) = (self.end, word(16));
         let has_end = match end.frames.checked_sub(1) {

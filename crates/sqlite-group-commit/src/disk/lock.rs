@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use super::files::Files;
 use super::folder::{
-    Folder, Identity, beside, has_content, identity, identity_of, own_file, refuse_link, refuse_special_file,
+    Folder, Identity, beside, has_content, identity, identity_of, if_there, own_file, refuse_link, refuse_special_file,
     unavailable,
 };
 use super::{atomic_file, generation};
@@ -66,7 +66,15 @@ pub fn lock(folder: &Folder, simulated: bool) -> Result<Option<Locks>> {
     if identity(&folder.lock()).ok() != Some(identity_of(&is_locked)) {
         return Err(Error::Unavailable(format!("{} was replaced while it was opened", dir.display())));
     }
-    check_files(folder, is_alone)?;
+    // Another process may be changing the files just now.
+    let mut repeats = if is_alone { 0 } else { CHECKS };
+    while let Err(error) = generation::check(folder) {
+        if repeats == 0 {
+            return Err(error);
+        }
+        repeats -= 1;
+        thread::sleep(BETWEEN_CHECKS);
+    }
     // SQLite would make another index. Processes with different indexes do not see each other's locks and commits.
     let index = beside(&file, "-shm");
     if !is_alone && has_content(&file) && !index.exists() {
@@ -95,18 +103,6 @@ pub fn claim(dir: &Path, simulated: bool) -> Result<Arc<File>> {
     Ok(folder)
 }
 
-/// Fails unless the files of a folder belong together. Another process may be changing them just now.
-fn check_files(folder: &Folder, is_alone: bool) -> Result<()> {
-    let repeated = if is_alone { 0 } else { CHECKS };
-    for _ in 0..repeated {
-        if generation::check(folder).is_ok() {
-            return Ok(());
-        }
-        thread::sleep(BETWEEN_CHECKS);
-    }
-    generation::check(folder)
-}
-
 /// Waits for the lock under which a database is opened or replaced.
 pub fn lock_file(folder: &Folder) -> io::Result<File> {
     let lock = own_file(&folder.lock())?;
@@ -116,11 +112,8 @@ pub fn lock_file(folder: &Folder) -> io::Result<File> {
 
 /// Fails if there is no database.
 pub fn require_database(folder: &Folder) -> Result<()> {
-    match fs::metadata(folder.database()) {
-        Ok(_) => Ok(()),
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            generation::check(folder).and_then(|()| Err(Error::Missing(folder.dir().to_owned())))
-        }
-        Err(error) => Err(unavailable(folder.dir())(error)),
+    match if_there(fs::metadata(folder.database())).map_err(unavailable(folder.dir()))? {
+        Some(_) => Ok(()),
+        None => generation::check(folder).and_then(|()| Err(Error::Missing(folder.dir().to_owned()))),
     }
 }

@@ -68,7 +68,7 @@ impl Drop for BatchReplies {
 }
 
 /// What a job writes.
-pub trait Write: Send {
+pub trait Write: Send + Sized {
     type Output: Send;
     /// The statements that can run this write together with others, if it is a new row.
     const INSERT: Option<&'static Insert> = None;
@@ -82,10 +82,7 @@ pub trait Write: Send {
     }
 
     /// Returns the result of a row that a statement for several jobs added. `None` if the write is not a row.
-    fn added(self, _rowid: i64) -> Option<Self::Output>
-    where
-        Self: Sized,
-    {
+    fn added(self, _rowid: i64) -> Option<Self::Output> {
         None
     }
 }

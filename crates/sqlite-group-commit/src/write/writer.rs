@@ -16,7 +16,6 @@ use super::new_row;
 use super::queue::{Command, Consumer, State, WriteQueue};
 use super::wal::{LOCK_POLL, Wal};
 use crate::disk::files::Files;
-use crate::disk::folder::Folder;
 use crate::disk::generation::Generations;
 use crate::disk::wal_index::{LogEnd, WalIndex};
 use crate::history::Effect;
@@ -58,12 +57,11 @@ impl Writer {
         wal_index: Arc<WalIndex>,
         files: Arc<Files>,
         generations: Option<Arc<Generations>>,
-        folder: &Folder,
         options: &Options,
     ) -> (WriteQueue, Self) {
         let options = Options { queue: options.queue.max(1), ..options.clone() };
         let (writes, queue) = WriteQueue::new(options.queue, Arc::clone(&options.observer));
-        let wal = Wal::new(wal_index, Arc::clone(&readers), folder, options.clone());
+        let wal = Wal::new(wal_index, Arc::clone(&readers), &files.folder, options.clone());
         let (turn_began, record_read, recorded) = (Instant::now(), Instant::now(), None);
         let writer = Self { queue, readers, files, generations, recorded, record_read, wal, options, turn_began };
         (writes, writer)
