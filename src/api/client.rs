@@ -23,12 +23,7 @@ impl Peer {
     /// client chose, is hidden.
     pub fn actor(&self, email: String, client_address: IpAddr, at: Timestamp) -> Actor {
         let request_id = String::from_utf8_lossy(&without_keys(self.request_id.as_bytes())).into_owned();
-        Actor {
-            name: email.into(),
-            client_address: Some(client_address),
-            request_id: Some(request_id),
-            ..Actor::command_line(at)
-        }
+        Actor { at, name: email.into(), client_address: Some(client_address), request_id: Some(request_id) }
     }
 }
 

@@ -164,7 +164,9 @@ pub async fn start(
     let backups = background::start_backups(settings, &app.api)?;
     let relay = background::start_relay(endpoint, settings, &app.api)?;
     background::start_traces(&store);
-    let (listeners, limits) = (sockets.serving(&app), limits(settings));
+    let connections = settings.max_connections.map(|most| most as usize);
+    let limits = Limits { drain_delay: settings.drain_delay, connections, ..Limits::default() };
+    let listeners = sockets.serving(&app);
     Ok(Box::pin(async move {
         tokio::spawn(log_level);
         let listeners = listeners.into_iter().map(|(socket, service, access)| {
@@ -193,14 +195,6 @@ fn prepare(settings: &ServiceSettings) -> Result<(Option<Tls>, Option<Endpoint>,
     let passed = passed_sockets()?;
     let settings = listeners::at_passed_addresses(settings, &passed)?;
     Ok((tls, endpoint, passed, settings))
-}
-
-fn limits(settings: &ServiceSettings) -> Limits {
-    Limits {
-        drain_delay: settings.drain_delay,
-        connections: settings.max_connections.map(|most| most as usize),
-        ..Limits::default()
-    }
 }
 
 /// Loads a certificate, whose files may be on a mount that hangs.

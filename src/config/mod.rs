@@ -94,7 +94,7 @@ pub struct ServiceSettings {
     /// Public base URL of the staging service, ending in /v1, to mention in the documentation
     #[arg(long, value_name = "URL", env = "PETSTORE_STAGING_BASE_URL", value_parser = BaseUrl::parse)]
     pub staging_base_url: Option<BaseUrl>,
-    /// Web origin whose pages may call the API from a browser; can be repeated
+    /// Origin whose pages may call the API from a browser; can be repeated
     #[arg(long, value_name = "ORIGIN", env = "PETSTORE_CORS_ORIGIN", value_delimiter = ',', value_parser = origin)]
     pub cors_origin: Vec<String>,
     /// Maximum number of requests per account and process, per s, min or h, for instance 600/min [default: unlimited]

@@ -15,13 +15,9 @@ pub fn address(text: &str) -> Result<SocketAddr, Invalid> {
         Some((host, port)) if host.eq_ignore_ascii_case("localhost") => format!("127.0.0.1:{port}"),
         _ => text.to_owned(),
     };
-    address.parse().map_err(|_| {
-        Invalid(
-            "an address is an IP address or localhost, and a port, for instance 127.0.0.1:8080, [::1]:8080 or \
-             localhost:8080; :8080 means all IPv4 addresses"
-                .into(),
-        )
-    })
+    let why = "an address is an IP address or localhost, and a port, for instance 127.0.0.1:8080, [::1]:8080 or \
+               localhost:8080; :8080 means all IPv4 addresses";
+    address.parse().map_err(|_| Invalid(why.into()))
 }
 
 /// Which backups are kept. The last one always is.

@@ -39,11 +39,8 @@ impl PageError {
     }
 
     pub fn method_not_allowed() -> Self {
-        Self::new(
-            StatusCode::METHOD_NOT_ALLOWED,
-            "Method not allowed",
-            "This page does not support this request method.",
-        )
+        let message = "This page does not support this request method.";
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed", message)
     }
 
     pub fn unsupported_media_type() -> Self {

@@ -73,13 +73,9 @@ impl KeyedRequest {
     ) -> Self {
         // Unambiguous: the account has a fixed length, and operations and paths contain no NUL.
         let key_hash = Sha256::new_with_prefix(account.0.to_be_bytes()).chain_update(operation).chain_update([0]);
-        let fingerprint = Sha256::new_with_prefix(path).chain_update([0]).chain_update(body);
-        Self {
-            account,
-            key_hash: key_hash.chain_update(&key.0).finalize().into(),
-            fingerprint: fingerprint.finalize().into(),
-            now,
-        }
+        let key_hash = key_hash.chain_update(&key.0).finalize().into();
+        let fingerprint = Sha256::new_with_prefix(path).chain_update([0]).chain_update(body).finalize().into();
+        Self { account, key_hash, fingerprint, now }
     }
 
     /// When its stored response expires.

@@ -15,16 +15,11 @@ impl RelayUrl {
     /// Errors quote no part of `text`, because any part may be a piece of a password.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
         if ["nats://", "tls://"].iter().any(|scheme| text.starts_with(scheme)) {
-            return Err(Invalid(
-                "is that of a NATS server: give that of a bridge, such as the one in docs/relay.md#to-a-broker".into(),
-            ));
+            let why = "is that of a NATS server: give that of a bridge, such as the one in docs/relay.md#to-a-broker";
+            return Err(Invalid(why.into()));
         }
-        Self::read(text).ok_or_else(|| {
-            Invalid(
-                "is not https://HOST/PATH (without a user; http:// to this machine, as in http://127.0.0.1:8000/)"
-                    .into(),
-            )
-        })
+        let why = "is not https://HOST/PATH (without a user; http:// to this machine, as in http://127.0.0.1:8000/)";
+        Self::read(text).ok_or_else(|| Invalid(why.into()))
     }
 
     /// `None` if `text` is not such a URL, or has user information or a fragment.

@@ -121,12 +121,8 @@ impl RateLimits {
         let requests = u64::from(self.limit.requests);
         let bucket = TokenBucket { capacity: requests, refill: self.limit.window.as_millis() as u64 };
         let now = self.clock.steady().as_milliseconds().unsigned_abs() * requests;
-        let taken = part.lock().take(account, bucket, now);
-        Quota {
-            is_allowed: taken.is_allowed,
-            remaining: taken.remaining,
-            seconds: taken.next.div_ceil(1_000 * requests),
-        }
+        let Taken { is_allowed, remaining, next, .. } = part.lock().take(account, bucket, now);
+        Quota { is_allowed, remaining, seconds: next.div_ceil(1_000 * requests) }
     }
 
     /// Number of accounts in memory: those whose buckets may not be full.

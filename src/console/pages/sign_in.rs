@@ -10,11 +10,11 @@ use axum::response::Response;
 
 use super::link;
 use crate::console::form::Form;
-use crate::console::session::{CurrentUser, QueuePlace, SignedIn, Throttle, page_to_return_to};
+use crate::console::session::{CurrentUser, QueuePlace, SignedIn, page_to_return_to};
 use crate::console::{Console, NO_SECTION, PageError, Site, page};
 use crate::domain::account::PasswordDigest;
 use crate::domain::session::NewSession;
-use crate::domain::{AccountId, Email, Secret, SessionToken, Timestamp};
+use crate::domain::{AccountId, Email, Secret, SessionToken};
 
 #[derive(Template)]
 #[template(path = "console/sign-in.html")]
@@ -120,24 +120,21 @@ fn warn_of_wrong_password(user: &CurrentUser, account: Option<AccountId>) {
 /// Counts an attempt to sign in or up. Fails if there were too many. Attempts rejected for lack of hashing capacity are
 /// not counted.
 pub fn begin_attempt<'a>(user: &'a CurrentUser, email: &Email) -> Result<QueuePlace<'a>, PageError> {
-    begin(user, |throttle, now| throttle.count(user.client.address, email, now))
+    let place = user.console.passwords.place()?;
+    let counted = user.console.throttle.count(user.client.address, email, user.api().clock.steady());
+    counted.map(|()| place).map_err(|wait| throttled(user, wait))
 }
 
 /// Counts an attempt of a signed-in user to confirm a change, like [`begin_attempt`].
 pub fn begin_confirmation(who: &SignedIn) -> Result<QueuePlace<'_>, PageError> {
-    begin(who, |throttle, now| throttle.count_in_session(who.session.hash, now))
+    let place = who.console.passwords.place()?;
+    let counted = who.console.throttle.count_in_session(who.session.hash, who.api().clock.steady());
+    counted.map(|()| place).map_err(|wait| throttled(who, wait))
 }
 
-fn begin(
-    user: &CurrentUser,
-    count: impl FnOnce(&Throttle, Timestamp) -> Result<(), Duration>,
-) -> Result<QueuePlace<'_>, PageError> {
-    let place = user.console.passwords.place()?;
-    count(&user.console.throttle, user.api().clock.steady()).map_err(|wait| {
-        user.api().password_counters.throttled.increment();
-        PageError::too_many("failed attempts", wait)
-    })?;
-    Ok(place)
+fn throttled(user: &CurrentUser, wait: Duration) -> PageError {
+    user.api().password_counters.throttled.increment();
+    PageError::too_many("failed attempts", wait)
 }
 
 fn refused(user: &CurrentUser, mut form: Form) -> Response {

@@ -120,7 +120,7 @@ impl<R: Receiver> Relaying<R> {
                     (turn.last, turn.started) = (Some(message.id), turn.started + 1);
                     self.sweep.has_started = true;
                     self.deliveries.start(Arc::clone(&self.receiver), message);
-                } else if self.is_interrupted() {
+                } else if self.sweep.is_crowded || self.deliveries.delays.is_paused() {
                     let mut last = message.id.predecessor();
                     if turn.last.is_some() {
                         (turn.is_over, last) = (true, MessageId::MAX);
@@ -143,9 +143,5 @@ impl<R: Receiver> Relaying<R> {
         }
         self.end_turn(&turn);
         Ok(true)
-    }
-
-    fn is_interrupted(&self) -> bool {
-        self.sweep.is_crowded || self.deliveries.delays.is_paused()
     }
 }
