@@ -11,7 +11,7 @@ use crate::disk::atomic_file::sync_folder;
 use crate::disk::files::Files;
 use crate::disk::folder::{Folder, has_content, own_file, unavailable};
 use crate::disk::generation::{self, Generations};
-use crate::disk::lock::{Locks, claim, lock, require_database};
+use crate::disk::lock::{Locks, claim, lock, repeated, require_database};
 use crate::disk::wal_index::WalIndex;
 use crate::read_only::ReadOnly;
 use crate::readers::Readers;
@@ -74,7 +74,7 @@ impl Database {
             error => error,
         })?;
         checked.check_names()?;
-        generation::check_opened(&opening, folder, &conn)?;
+        repeated(is_alone, || generation::check_opened(&opening, folder, &conn))?;
         // We hold the lock, so any process that was creating the database has finished.
         if !options.create && schema.is_new(&conn)? {
             return Err(Error::Missing(dir.to_owned()));
@@ -139,13 +139,13 @@ impl Database {
 /// Those of [`Database::open`] that do not concern the schema.
 pub fn connect_unmigrated(folder: &Folder) -> Result<(Arc<File>, Connection)> {
     require_database(folder)?;
-    let Some(Locks { in_use, opening, checked, .. }) = lock(folder, false)? else {
+    let Some(Locks { in_use, opening, is_alone, checked }) = lock(folder, false)? else {
         return Ok((claim(folder.dir(), false)?, ReadOnly::of(folder)?.connect()?));
     };
     let conn = connect(&folder.database(), OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     checked.check_names()?;
     // With the first read, SQLite opens the log. A file that is not a database fails later, with its own error.
-    let opened = generation::check_opened(&opening, folder, &conn);
+    let opened = repeated(is_alone, || generation::check_opened(&opening, folder, &conn));
     checked.check_names()?;
     if let Err(error @ (Error::Failed(_) | Error::Apart { .. })) = opened {
         return Err(error);

@@ -66,15 +66,7 @@ pub fn lock(folder: &Folder, simulated: bool) -> Result<Option<Locks>> {
     if identity(&folder.lock()).ok() != Some(identity_of(&is_locked)) {
         return Err(Error::Unavailable(format!("{} was replaced while it was opened", dir.display())));
     }
-    // Another process may be changing the files just now.
-    let mut repeats = if is_alone { 0 } else { CHECKS };
-    while let Err(error) = generation::check(folder) {
-        if repeats == 0 {
-            return Err(error);
-        }
-        repeats -= 1;
-        thread::sleep(BETWEEN_CHECKS);
-    }
+    repeated(is_alone, || generation::check(folder))?;
     // SQLite would make another index. Processes with different indexes do not see each other's locks and commits.
     let index = beside(&file, "-shm");
     if !is_alone && has_content(&file) && !index.exists() {
@@ -103,6 +95,18 @@ pub fn claim(dir: &Path, simulated: bool) -> Result<Arc<File>> {
     Ok(folder)
 }
 
+/// Checks files that another process, unless this one is alone, may be changing just now: again, until it succeeds.
+pub fn repeated(is_alone: bool, check: impl Fn() -> Result<()>) -> Result<()> {
+    let mut repeats = if is_alone { 0 } else { CHECKS };
+    loop {
+        match check() {
+            Err(_) if repeats > 0 => repeats -= 1,
+            checked => return checked,
+        }
+        thread::sleep(BETWEEN_CHECKS);
+    }
+}
+
 /// Waits for the lock under which a database is opened or replaced.
 pub fn lock_file(folder: &Folder) -> io::Result<File> {
     let lock = own_file(&folder.lock())?;
@@ -115,5 +119,24 @@ pub fn require_database(folder: &Folder) -> Result<()> {
     match if_there(fs::metadata(folder.database())).map_err(unavailable(folder.dir()))? {
         Some(_) => Ok(()),
         None => generation::check(folder).and_then(|()| Err(Error::Missing(folder.dir().to_owned()))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn checks_are_repeated_beside_other_processes() {
+        for (is_alone, expected) in [(false, (true, 3)), (true, (false, 1))] {
+            let checks = Cell::new(0);
+            let checked = repeated(is_alone, || {
+                checks.set(checks.get() + 1);
+                if checks.get() < 3 { Err(Error::Unavailable("another process is changing it".into())) } else { Ok(()) }
+            });
+            assert_eq!((checked.is_ok(), checks.get()), expected);
+        }
     }
 }
