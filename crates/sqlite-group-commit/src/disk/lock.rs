@@ -95,12 +95,13 @@ pub fn claim(dir: &Path, simulated: bool) -> Result<Arc<File>> {
     Ok(folder)
 }
 
-/// Checks files that another process, unless this one is alone, may be changing just now: again, until it succeeds.
+/// Checks whether files belong together. Unless this process is alone, repeats that for a second while they do not, because
+/// another process may be changing them.
 pub fn repeated(is_alone: bool, check: impl Fn() -> Result<()>) -> Result<()> {
     let mut repeats = if is_alone { 0 } else { CHECKS };
     loop {
         match check() {
-            Err(_) if repeats > 0 => repeats -= 1,
+            Err(Error::Apart { .. }) if repeats > 0 => repeats -= 1,
             checked => return checked,
         }
         thread::sleep(BETWEEN_CHECKS);
@@ -129,12 +130,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn checks_are_repeated_beside_other_processes() {
-        for (is_alone, expected) in [(false, (true, 3)), (true, (false, 1))] {
+    fn files_that_are_apart_are_checked_again_beside_other_processes() {
+        let apart = Error::Apart { what: "a new file".into(), lock: "its lock".into(), name: "petstore" };
+        let locked = Error::Unavailable("the database is locked".into());
+        for (is_alone, error, expected) in
+            [(false, &apart, (true, 3)), (true, &apart, (false, 1)), (false, &locked, (false, 1))]
+        {
             let checks = Cell::new(0);
             let checked = repeated(is_alone, || {
                 checks.set(checks.get() + 1);
-                if checks.get() < 3 { Err(Error::Unavailable("another process is changing it".into())) } else { Ok(()) }
+                if checks.get() < 3 { Err(error.clone()) } else { Ok(()) }
             });
             assert_eq!((checked.is_ok(), checks.get()), expected);
         }
