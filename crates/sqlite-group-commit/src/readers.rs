@@ -16,7 +16,9 @@ use crate::{Error, Options, Result};
 
 /// One connection per thread that reads.
 ///
-/// A read transaction stays open until a read notices a commit. This saves its locks, which cost a third of a short read.
+/// A read transaction stays open until a read notices a commit. This saves its locks, which cost a third of a short read. After
+/// a commit of another process, only that of the second read does: a transaction would hold back the checkpoints of a process
+/// that commits all the time.
 #[derive(Debug)]
 pub struct Readers {
     slots: Box<[Slot]>,
@@ -38,7 +40,7 @@ type Slot = Mutex<Option<Reader>>;
 #[derive(Debug)]
 struct Reader {
     conn: Connection,
-    /// Version that the open transaction sees. `None` if none is open.
+    /// Version that the last transaction sees. `None` before the first one.
     sees: Option<Version>,
     /// True if it was used since the last call of `release_idle`.
     used: bool,
@@ -87,7 +89,9 @@ impl Readers {
         reader.reads += 1;
         // Taken before the transaction begins, so that the next read notices a commit in between.
         let now = self.wal_index.version();
-        if reader.sees != Some(now) {
+        let mut keep = keep;
+        if reader.sees != Some(now) || reader.conn.is_autocommit() {
+            keep &= reader.sees == Some(now) || self.history.epoch(&now).is_some();
             reader.begin(now)?;
         }
         reader.used = true;
@@ -166,7 +170,6 @@ impl Reader {
     }
 
     fn release(&mut self) {
-        self.sees = None;
         if !self.conn.is_autocommit() {
             // A failure does not matter, because the next read tries again.
             let _ = self.conn.prepare_cached("ROLLBACK").and_then(|mut rollback| rollback.execute([]));
@@ -178,7 +181,36 @@ impl Reader {
 mod tests {
     use std::sync::mpsc;
 
+    use rusqlite::Row;
+
     use super::*;
+
+    #[test]
+    fn first_read_after_a_commit_of_another_process_holds_no_checkpoint_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = folder.path().join("test.db");
+        let other = Connection::open(&database).unwrap();
+        other.execute_batch("PRAGMA journal_mode = WAL; CREATE TABLE numbers (number)").unwrap();
+        let options = Options { readers: 1, ..Options::default() };
+        let (wal_index, in_use) = (WalIndex::open(&database).unwrap(), File::open(".").unwrap());
+        let connect = || Ok(Connection::open(&database)?);
+        let readers = Readers::open(&options, connect, Arc::new(wal_index), Arc::new(in_use)).unwrap();
+        let read = || {
+            let count = "SELECT count(*) FROM numbers";
+            readers.read(true, |conn| Ok::<i64, Error>(conn.query_row(count, [], |row| row.get(0))?)).unwrap()
+        };
+        let commit_and_write_back = || {
+            other.execute("INSERT INTO numbers VALUES (1)", []).unwrap();
+            let all = |row: &Row<'_>| Ok(row.get::<_, i64>("log")? == row.get::<_, i64>("checkpointed")?);
+            other.query_row("PRAGMA wal_checkpoint", [], all).unwrap()
+        };
+        assert_eq!(read(), 0);
+        assert!(!commit_and_write_back(), "the transaction stays open for the next read");
+        assert_eq!(read(), 1);
+        assert!(commit_and_write_back());
+        assert_eq!([read(), read()], [2, 2]);
+        assert!(!commit_and_write_back(), "the second read's transaction stays open");
+    }
 
     #[test]
     fn long_read_does_not_delay_a_checkpoint() {
