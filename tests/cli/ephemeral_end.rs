@@ -51,7 +51,7 @@ fn signal_during_the_start_leaves_nothing() {
 #[test]
 fn import_of_the_first_animals_ends_at_a_signal() {
     let folder = folder();
-    let animals = (0..400_000).map(|n| format!("{{\"name\":\"Rex\",\"categoryId\":{n}}}\n"));
+    let animals = (0..100_000).map(|n| format!("{{\"name\":\"Rex\",\"categoryId\":{n}}}\n"));
     folder.write("animals.ndjson", animals.collect::<String>());
     let process = Process::start(&mut ephemeral(&folder, "--pets animals.ndjson"));
     within(TIMEOUT, "making the folder", || !folder.names("tmp").is_empty());

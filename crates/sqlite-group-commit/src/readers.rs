@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn first_read_after_a_commit_of_another_process_holds_no_checkpoint_back() {
+    fn read_after_a_foreign_commit_holds_no_checkpoint_back() {
         let folder = tempfile::tempdir().unwrap();
         let database = folder.path().join("test.db");
         let other = Connection::open(&database).unwrap();

@@ -309,11 +309,15 @@ fn leaked_descriptors_are_noticed() {
     let traffic = Traffic::new([(); 2].map(|()| String::new()), vec![instance.addresses()], None);
     instance.start(&traffic);
     let (mut leaked, began) = (Vec::new(), Instant::now());
+    let request = Request::new(instance.addresses().0, "GET", "/livez");
     let samples: Vec<_> = (0..12)
-        .map(|number| {
-            leaked.extend((0..2).map(|_| Connection::open(instance.addresses().0).unwrap()));
-            let accepted = || instance.process().sockets() > 2 * number;
-            within(TIMEOUT, "accepting", accepted);
+        .map(|_| {
+            leaked.extend((0..2).map(|_| {
+                let mut connection = Connection::open(instance.addresses().0).unwrap();
+                // The response says that the service has accepted it.
+                connection.send(&request).unwrap();
+                connection
+            }));
             instance.sample(began, &traffic).unwrap()
         })
         .collect();
