@@ -312,12 +312,12 @@ fn leaked_descriptors_are_noticed() {
     let request = Request::new(instance.addresses().0, "GET", "/livez");
     let samples: Vec<_> = (0..12)
         .map(|_| {
-            leaked.extend((0..2).map(|_| {
+            for _ in 0..2 {
                 let mut connection = Connection::open(instance.addresses().0).unwrap();
                 // The response says that the service has accepted it.
                 connection.send(&request).unwrap();
-                connection
-            }));
+                leaked.push(connection);
+            }
             instance.sample(began, &traffic).unwrap()
         })
         .collect();

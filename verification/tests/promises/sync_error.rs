@@ -27,7 +27,7 @@ fn failed_sync_ends_the_process() {
         // In one round of four, the sync of the database file fails, at a checkpoint.
         let checkpoint = round % 4 == 0;
         let strace = match checkpoint {
-            true => failing_at_checkpoint(trace.path(), &database, 2 + random.below(2)),
+            true => failing_at_checkpoint(trace.path(), &database, 3 + random.below(2)),
             false => trace::recorder(trace.path(), Disk::Failing(4 + random.below(50))),
         };
         let mut neighbour = database.serve();
@@ -68,7 +68,7 @@ fn failed_sync_ends_the_process() {
     ));
 }
 
-/// Makes the sync of the database file with this number fail in each thread. The first one is of the start.
+/// Makes the sync of the database file with this number fail in each thread. The first two may be of the start.
 fn failing_at_checkpoint(trace: &Path, database: &Database, which: u64) -> Command {
     let mut strace = trace::strace(trace);
     strace.arg("-P").arg(database.file("petstore.db"));
