@@ -16,9 +16,9 @@ use crate::{Error, Options, Result};
 
 /// One connection per thread that reads.
 ///
-/// A read transaction stays open until a read notices a commit. This saves its locks, which cost a third of a short read. After
-/// a commit of another process, only that of the second read does: a transaction would hold back the checkpoints of a process
-/// that commits all the time.
+/// A read transaction stays open until a read notices a commit. This saves its locks, which cost a third of a short read. The
+/// first one after a commit of another process ends with its read, because it would hold back the checkpoints of a process that
+/// commits all the time.
 #[derive(Debug)]
 pub struct Readers {
     slots: Box<[Slot]>,
@@ -171,7 +171,7 @@ impl Reader {
 
     fn release(&mut self) {
         if !self.conn.is_autocommit() {
-            // A failure does not matter, because the next read tries again.
+            // A failure does not matter, because the end of a later read tries again.
             let _ = self.conn.prepare_cached("ROLLBACK").and_then(|mut rollback| rollback.execute([]));
         }
     }
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn read_after_a_foreign_commit_holds_no_checkpoint_back() {
+    fn commit_of_another_process_is_written_back_after_a_read() {
         let folder = tempfile::tempdir().unwrap();
         let database = folder.path().join("test.db");
         let other = Connection::open(&database).unwrap();
