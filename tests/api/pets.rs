@@ -83,6 +83,7 @@ fn ids_start_at_1_and_are_unique_under_concurrency() {
         let bodies: Vec<_> = (0..200).map(|n| format!(r#"{{"name":"n{n}","categoryId":{n}}}"#)).collect();
         let created = join_all(bodies.iter().map(|body| service.post("/v1/pets", body))).await;
 
+        created.iter().for_each(|answer| assert_eq!(answer.status(), 201, "{answer:?}"));
         let given: BTreeSet<_> = created.iter().map(|answer| answer.json()["id"].as_i64().unwrap()).collect();
         assert_eq!(given, (1..=200).collect());
         for (n, answer) in created.iter().enumerate() {
