@@ -28,7 +28,7 @@ fn main() {
             lost += missing;
         }
     }
-    let control = Recording::new(program, library, Disk::Lying);
+    let control = Recording::new(program, library, Disk::LyingFrom(1));
     let harmed = (0..IMAGES).filter(|_| control.lose_power(&mut random).1 > 0).count();
     println!(
         r#"{{"images": {images}, "acknowledged": {acknowledged}, "lost": {lost}, "harmed_without_syncs": {harmed}}}"#

@@ -15,12 +15,10 @@ const CALLS: &str = "trace=openat,mkdir,unlink,rename,ftruncate,pwrite64,fdatasy
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disk {
     Honest,
-    /// Every sync reports success without being done, as with `synchronous=OFF`.
-    Lying,
+    /// The syncs of each thread from this number on report success without being done, as with `synchronous=OFF`.
+    LyingFrom(u64),
     /// The sync with this number fails in each thread.
     Failing(u64),
-    /// Ten syncs of each thread, from this number on, report success without being done.
-    LyingFor10(u64),
 }
 
 /// A system call. Its times are line numbers of the trace.
@@ -47,9 +45,8 @@ pub fn recorder(file: &Path, disk: Disk) -> Command {
     strace.args(["-xx", "-s", "1000000", "-y", "-e", CALLS]);
     let inject = match disk {
         Disk::Honest => return strace,
-        Disk::Lying => "inject=fdatasync,fsync:retval=0".to_owned(),
+        Disk::LyingFrom(first) => format!("inject=fdatasync,fsync:retval=0:when={first}+"),
         Disk::Failing(which) => format!("inject=fdatasync:error=EIO:when={which}"),
-        Disk::LyingFor10(first) => format!("inject=fdatasync:retval=0:when={first}..{}", first + 9),
     };
     strace.args(["-e", &inject]);
     strace

@@ -50,7 +50,7 @@ fn power_loss_loses_no_acknowledged_write() {
         checkpoints += recording.checkpoints;
         println!("{images} of {rounds} images: nothing lost");
     }
-    let control = Recording::new(FEW, Disk::Lying);
+    let control = Recording::new(FEW, Disk::LyingFrom(1));
     let harmed = (0..IMAGES).filter(|_| control.lose_power(&mut random).is_err()).count();
     assert!(harmed > 0, "without syncs, images must lose writes");
     trial::measured(&format!(

@@ -34,7 +34,7 @@ fn sync_precedes_the_response() {
         order.before += found.before;
         println!("{} of {responses} responses", order.before);
     }
-    let control = observe(50, Disk::Lying, MIX);
+    let control = observe(50, Disk::LyingFrom(1), MIX);
     assert_eq!(control.before, 0, "syncs that were not done do not count: {control:?}");
     trial::measured(&format!(
         "{} answers in {traces} traces, {} out of order; if syncs report success without being done, {} of {}",
