@@ -17,8 +17,8 @@ use crate::{Error, Options, Result};
 /// One connection per thread that reads.
 ///
 /// A read transaction stays open until a read notices a commit. This saves its locks, which cost a third of a short read. The
-/// first one after a commit of another process ends with its read, because it would hold back the checkpoints of a process that
-/// commits all the time.
+/// first transaction after a commit of another process ends with its read, because it would hold back the checkpoints of a
+/// process that commits all the time.
 #[derive(Debug)]
 pub struct Readers {
     slots: Box<[Slot]>,
