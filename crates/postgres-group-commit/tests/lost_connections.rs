@@ -177,6 +177,8 @@ async fn server_settings_cannot_change_the_isolation_level() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn commit_whose_wait_for_the_standby_is_cancelled_is_unknown() {
     let server = PostgresServer::start();
+    // Backslashes in strings mean something else then, also in the statement that counts the standbys.
+    server.set("standard_conforming_strings", "off");
     let url = server.database();
     let cluster = connect(&options(&url)).await;
     let guests = queue(&cluster).await;
@@ -195,6 +197,22 @@ async fn commit_whose_wait_for_the_standby_is_cancelled_is_unknown() {
 
     let error = soon(writing).await.unwrap();
     assert!(matches!(&error, Error::Unknown(why) if why.contains("sent a warning")), "{error}");
+}
+
+#[tokio::test]
+async fn warning_of_a_trigger_leaves_a_commit_known() {
+    let url = database();
+    let cluster = connect(&options(&url)).await;
+    let function = "CREATE FUNCTION warn() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN RAISE WARNING 'a guest'; RETURN NEW; END $$";
+    query(
+        &url,
+        &format!("{function}; CREATE TRIGGER warn BEFORE INSERT ON guests FOR EACH ROW EXECUTE FUNCTION warn()"),
+    );
+    let guests = queue(&cluster).await;
+    for _ in 0..2 {
+        add(&guests, "Ada").await;
+    }
 }
 
 /// Creates a trigger that names each new guest after the value of a setting in its transaction.

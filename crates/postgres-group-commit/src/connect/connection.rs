@@ -24,7 +24,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Number of warnings that the server has sent on this connection.
+    /// Number of warnings that the server has sent on this connection about commits that did not wait for their standby.
     ///
     /// If a commit's wait for the synchronous standby is cancelled, PostgreSQL reports success after a warning. A write
     /// during which this number has grown may therefore be lost.
@@ -36,7 +36,7 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// Fails with [`Error::Unknown`] if the server has sent warnings since then.
+    /// Fails with [`Error::Unknown`] if the server has sent such warnings since then.
     pub fn not_warned_since(&self, before: u64) -> Result<()> {
         match self.warnings() == before {
             true => Ok(()),
@@ -71,8 +71,8 @@ macro_rules! check {
         concat!(
             "SELECT CASE WHEN current_setting('transaction_read_only') = 'on' THEN 'the server no longer accepts writes'",
             $standbys,
-            r" END, wanted, connected FROM (SELECT
-                CASE WHEN names = '' THEN 0 ELSE coalesce(substring(names FROM '(\d+)\s*\(')::bigint, 1) END AS wanted,
+            " END, wanted, connected FROM (SELECT
+                CASE WHEN names = '' THEN 0 ELSE coalesce(substring(names FROM '([0-9]+)[[:space:]]*[(]')::bigint, 1) END AS wanted,
                 (SELECT count(*) FROM pg_stat_replication WHERE coalesce(sync_state, 'sync') IN ('sync', 'quorum'))
                     AS connected
                 FROM current_setting('synchronous_standby_names') AS names) AS standbys"

@@ -36,6 +36,9 @@ const DURABLE: &str = "SET client_min_messages = warning; SET default_transactio
 /// Limit of a starting process's attempts to connect: the server may be starting too.
 const START_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The last warning.
+static LAST_WARNING: parking_lot::Mutex<String> = parking_lot::Mutex::new(String::new());
+
 /// A connection that is not in use yet. Closed on drop.
 struct Offer {
     server: Server,
@@ -215,10 +218,15 @@ async fn drive(
 ) {
     while let Some(Ok(message)) = std::future::poll_fn(|cx| connection.poll_message(cx)).await {
         match message {
-            // Counted before the response that follows is delivered.
             AsyncMessage::Notice(notice) if notice.parsed_severity() == Some(Severity::Warning) => {
-                warnings.fetch_add(1, Ordering::Release);
-                tracing::warn!(warning = notice.message(), "PostgreSQL sent a warning");
+                // Counted before the response that follows is delivered. Other warnings, such as those of triggers, do not concern
+                // the commit, and many connections may get the same one.
+                let is_of_commit = matches!(notice.routine(), None | Some("SyncRepWaitForLSN"));
+                warnings.fetch_add(is_of_commit.into(), Ordering::Release);
+                let previous = std::mem::replace(&mut *LAST_WARNING.lock(), notice.message().to_owned());
+                if is_of_commit || previous != notice.message() {
+                    tracing::warn!(warning = notice.message(), hint = notice.hint(), "PostgreSQL sent a warning");
+                }
             }
             AsyncMessage::Notification(_) => notified.notify_one(),
             _ => {}
