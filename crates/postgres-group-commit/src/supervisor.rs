@@ -25,6 +25,10 @@ const MAX_AGE: Duration = Duration::from_mins(15);
 const MIN_DELAY: Duration = Duration::from_millis(20);
 const MAX_DELAY: Duration = Duration::from_millis(500);
 
+/// Delay between two attempts to replace an old connection, which serves meanwhile. They may fail for long, for instance
+/// because the password was changed.
+const RENEWAL_DELAY: Duration = Duration::from_secs(30);
+
 /// Owns one connection. Its task replaces the connection when it is lost or old.
 #[derive(Debug)]
 pub struct Supervisor {
@@ -190,10 +194,14 @@ impl Renewal {
                 }
                 // The first attempt may fail for the same reason as the connection. An old connection still serves.
                 Err(error) if lost && attempts > 0 => self.publish(State::Refused(error.to_string())),
+                Err(error) if !lost && attempts == 0 => {
+                    let why = error.to_string();
+                    tracing::warn!(connection = self.name, why, "PostgreSQL connection not renewed, trying again");
+                }
                 Err(_) => {}
             }
             tokio::select! {
-                () = sleep(delay(attempts)) => {}
+                () = sleep(if lost { delay(attempts) } else { RENEWAL_DELAY }) => {}
                 // The next attempt will probably succeed, too, so requests wait for it.
                 () = another => if lost { self.publish(State::Lost) },
             }
