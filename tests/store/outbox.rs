@@ -6,7 +6,7 @@ use petstore::domain::{
 };
 use petstore::store::{RelayLease, Store};
 
-use crate::fixtures::{NOW, account, message, on_every_database};
+use crate::fixtures::{NOW, account, message, on_every_database, open_postgresql};
 
 fn later(milliseconds: i64) -> Timestamp {
     Timestamp::from_milliseconds(NOW.as_milliseconds() + milliseconds)
@@ -68,6 +68,15 @@ fn messages_wait_in_order_until_marked_sent() {
         store.create_message(early.clone(), None).await.unwrap();
         assert_eq!(store.unsent_messages(START, 1).await.unwrap(), [early]);
     });
+}
+
+#[tokio::test]
+async fn stores_in_two_schemas_of_a_database_have_a_lease_each() {
+    let url = testkit::postgres::database();
+    testkit::postgres::query(&url, "CREATE SCHEMA second");
+    let [first, second] =
+        [open_postgresql(&url).await, open_postgresql(&format!("{url}?options=-csearch_path%3Dsecond")).await];
+    let _leases = [lease(&first).await, lease(&second).await];
 }
 
 #[test]

@@ -4,8 +4,8 @@ use crate::store::Result;
 use crate::store::postgres::database::Postgres;
 use postgres_group_commit::{Connection, within};
 
-/// Advisory lock of the relay lease: the bytes of "messages".
-const LOCK: i64 = i64::from_be_bytes(*b"messages");
+/// Advisory locks belong to the whole database, which may have stores in several schemas.
+const LOCK: &str = "SELECT pg_try_advisory_lock('messages'::regclass::int, 0)";
 
 /// The holder confirms its lease every few seconds. If it hangs or is cut off, the server ends its session and releases
 /// the lock.
@@ -26,7 +26,6 @@ impl Postgres {
                 none.insert(connection)
             }
         };
-        let take = connection.client.query_one("SELECT pg_try_advisory_lock($1)", &[&LOCK]);
-        Ok(within(self.cluster.timeout(), take).await?.try_get(0)?)
+        Ok(within(self.cluster.timeout(), connection.client.query_one(LOCK, &[])).await?.try_get(0)?)
     }
 }
