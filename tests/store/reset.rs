@@ -32,6 +32,7 @@ fn reset_replaces_animals_and_deletes_what_belongs_to_them() {
 
         assert_eq!(store.before_reset().await.unwrap(), Contents { animals: 2, ..EMPTY });
         assert_eq!(store.resets().await.unwrap(), 1);
+        assert_eq!(store.take_retries().await.unwrap().as_deref(), Some("all"), "the relay ends its pauses");
         let kept = store.find_pet(1).await.unwrap().unwrap();
         assert_eq!((&*kept.name, kept.status), ("new 0", PetStatus::Sold));
         assert_eq!(store.find_pet(3).await.unwrap(), None);

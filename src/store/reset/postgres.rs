@@ -19,7 +19,7 @@ use crate::store::{PetSource, Result, StoreError};
 /// responses are locked first, as by writes with a key.
 ///
 /// Each statement of a service takes its snapshot after its locks. A read that waited therefore sees the new animals, and
-/// none sees the empty table.
+/// none sees the empty table. `retries` ends the pauses of the relay.
 fn reset_and_commit() -> String {
     format!(
         "SAVEPOINT unlocked; SET LOCAL lock_timeout = '250ms';
@@ -27,6 +27,7 @@ fn reset_and_commit() -> String {
         {INSERT_ADDED};
         INSERT INTO meta AS kept (key, value) VALUES ('resets', '1')
             ON CONFLICT (key) DO UPDATE SET value = (kept.value::bigint + 1)::text;
+        INSERT INTO meta (key, value) VALUES ('retries', 'all') ON CONFLICT (key) DO UPDATE SET value = 'all';
         COMMIT"
     )
 }

@@ -12,8 +12,9 @@ use crate::store::{PetSource, Result};
 /// writes one page of the log for each 1,000 that it frees.
 const DELETE_ALL: &str = "DELETE FROM idempotency_records; DELETE FROM messages; DELETE FROM orders; DELETE FROM pets";
 
-const COUNT_RESET: &str =
-    "INSERT INTO meta (key, value) VALUES ('resets', 1) ON CONFLICT DO UPDATE SET value = value + 1";
+/// Also ends the pauses of the relay.
+const COUNT_RESET: &str = "INSERT OR REPLACE INTO meta (key, value) VALUES ('retries', 'all');
+    INSERT INTO meta (key, value) VALUES ('resets', 1) ON CONFLICT DO UPDATE SET value = value + 1";
 
 impl Sqlite {
     /// A new id is the greatest one plus one, so ids of empty tables start at 1. `animals` fail only in a command, which
@@ -26,7 +27,7 @@ impl Sqlite {
             let deleted = conn.execute_batch(DELETE_ALL);
             conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_FKEY, true)?;
             deleted?;
-            conn.execute(COUNT_RESET, [])?;
+            conn.execute_batch(COUNT_RESET)?;
             at_once(conn.record(&actor, Action::ResetStore, subject))?;
             pets::sqlite::insert_all(conn, animals)
         })
