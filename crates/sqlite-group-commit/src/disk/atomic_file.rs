@@ -81,8 +81,8 @@ pub fn sync_folder(dir: &Path) -> io::Result<()> {
 
 /// Removes unfinished files of killed processes.
 pub fn sweep(folder: &Path, name: &str) -> io::Result<()> {
-    // Does not follow symbolic links or wait for the other end of a pipe.
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    // Does not follow symbolic links or wait for the other end of a pipe. NFS locks only files that are open for writing.
+    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         // Skips files that were removed meanwhile or belong to another user, and everything that is not a file.
