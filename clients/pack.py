@@ -77,6 +77,8 @@ def pack(programs):
         package = f"@{name}/linux-{cpu}"
         platforms[package] = version
         of_platform = manifest | {"name": package, "os": ["linux"], "cpu": [cpu], "main": "petstore"}
+        # Yarn would leave it in an archive, where it cannot be executed.
+        of_platform["preferUnplugged"] = True
         if not is_static:
             of_platform["libc"] = ["glibc"]
         files = {"package.json": json_of(of_platform), "petstore": program, **licences}

@@ -2,10 +2,15 @@
 "use strict";
 
 const { spawn } = require("node:child_process");
+const { isatty } = require("node:tty");
 const { program } = require("./program.js");
 
 const child = spawn(program(), process.argv.slice(2), { stdio: "inherit" });
-for (const signal of ["SIGHUP", "SIGINT", "SIGTERM"]) process.on(signal, () => child.kill(signal));
+// Ctrl-C reaches the program from the terminal, and a second one would cut its end short.
+const ofTerminal = (signal) => signal === "SIGINT" && isatty(0);
+for (const signal of ["SIGHUP", "SIGINT", "SIGTERM"]) {
+  process.on(signal, () => ofTerminal(signal) || child.kill(signal));
+}
 child.on("exit", (status) => {
   process.exitCode = status ?? 1;
 });
