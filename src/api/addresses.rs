@@ -1,6 +1,6 @@
 //! Bound and public addresses of the service.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use axum::http::HeaderMap;
@@ -90,11 +90,8 @@ fn origin_length(url: &str) -> usize {
 
 /// Returns the address by which this machine reaches the listener: loopback if it is bound to every address.
 pub fn reachable(address: SocketAddr) -> SocketAddr {
-    let ip = match address.ip() {
-        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
-        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
-        ip => ip,
-    };
+    // Where IPv6 is disabled, `[::]` can be bound, and `[::1]` cannot be reached.
+    let ip = if address.ip().is_unspecified() { Ipv4Addr::LOCALHOST.into() } else { address.ip() };
     SocketAddr::new(ip, address.port())
 }
 
@@ -194,7 +191,7 @@ mod tests {
     fn a_listener_bound_to_every_address_is_printed_as_loopback() {
         let printed = |bound: &str| BaseUrl::of_bound(&Scheme::HTTP, bound.parse().unwrap()).as_str().to_owned();
         assert_eq!(printed("0.0.0.0:8080"), "http://127.0.0.1:8080/v1");
-        assert_eq!(printed("[::]:8080"), "http://[::1]:8080/v1");
+        assert_eq!(printed("[::]:8080"), "http://127.0.0.1:8080/v1");
         assert_eq!(printed("192.0.2.1:8080"), "http://192.0.2.1:8080/v1");
     }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
-use axum::http::header::{CONTENT_TYPE, USER_AGENT};
+use axum::http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use tokio::sync::OnceCell;
 
@@ -74,6 +74,8 @@ impl Endpoint {
         let timestamp = self.clock.now().as_milliseconds().div_euclid(1_000);
         let text = |text: String| HeaderValue::try_from(text).expect("the text is ASCII");
         let mut headers = HeaderMap::new();
+        // Some firewalls refuse requests without it.
+        headers.insert(ACCEPT, HeaderValue::from_static("*/*"));
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(USER_AGENT, HeaderValue::from_static(concat!("petstore/", env!("CARGO_PKG_VERSION"))));
         headers.insert("petstore-account", message.account.0.into());

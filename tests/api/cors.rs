@@ -75,7 +75,7 @@ async fn preflight_precedes_every_other_check() {
         expect![[r#"
             200 OK
             access-control-allow-methods: GET,HEAD,POST
-            access-control-allow-headers: authorization,content-type,idempotency-key,prefer,x-request-id,traceparent,tracestate,baggage
+            access-control-allow-headers: authorization,content-type,idempotency-key,prefer,x-request-id,user-agent,traceparent,tracestate,baggage,sentry-trace
             access-control-max-age: 600
             access-control-allow-origin: https://shop.example.com
             access-control-expose-headers: allow,link,location,retry-after,www-authenticate,x-request-id,deprecation,idempotent-replayed,preference-applied,sunset,ratelimit,ratelimit-policy

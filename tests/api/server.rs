@@ -202,7 +202,8 @@ async fn draining_service_answers_but_is_not_ready() {
         assert_eq!((ready.code().as_str(), ready.header("retry-after")), ("unavailable", Some("1")));
         assert_eq!(Request::new(address, "GET", "/livez").send().await.status(), 200);
     }
-    assert_eq!(service.get("/v1/pets").await.status(), 200);
+    let listed = service.get("/v1/pets").await;
+    assert_eq!((listed.status(), listed.header("connection")), (200, Some("close")), "the next request goes elsewhere");
     service.create_pets(1).await;
 
     soon(transport.service.stopped()).await;

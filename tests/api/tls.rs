@@ -1,5 +1,6 @@
 //! The listeners over TLS: what differs. `server.rs` tests the deadlines with and without TLS.
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use petstore::api::{BaseUrl, Network};
@@ -28,6 +29,15 @@ async fn listeners_support_tls_1_2_and_1_3_with_http_1_1() {
             assert_eq!((answer.status(), answer.header(HSTS)), (200, Some("max-age=31536000")));
         }
     }
+}
+
+#[tokio::test]
+async fn client_that_offers_only_http_1_0_is_answered() {
+    let transport = Transport::tls(|_| {}).await;
+    let url = format!("https://{}/livez", transport.service.ops_address);
+    let curl = move || Command::new("curl").args(["--http1.0", "-ksSf", "--noproxy", "*", &url]).output().unwrap();
+    let answered = tokio::task::spawn_blocking(curl).await.unwrap();
+    assert!(answered.status.success(), "{answered:?}");
 }
 
 #[tokio::test]

@@ -159,7 +159,7 @@ impl Files {
         let mut config = config
             .with_single_cert(chain, private)
             .map_err(|error| format!("cannot use {certificate} with {key}: {error}; {USABLE}"))?;
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config.alpn_protocols = vec![b"http/1.1".to_vec(), b"http/1.0".to_vec()];
         // Clients keep the state of their sessions, so memory does not grow with their number.
         config.ticketer = Ticketer::new().map_err(|error| error.to_string())?;
         Ok((Arc::new(config), expiry))

@@ -14,10 +14,10 @@ use crate::api::addresses::Addresses;
 use crate::api::operations::{Listener, Operation};
 use crate::api::response::Response;
 
-/// The headers that pages may send. The last three are those of W3C Trace Context and Baggage, which browsers'
-/// OpenTelemetry instrumentation adds to every request.
+/// The headers that pages may send. Generated clients set `user-agent`, which Firefox sends. The last four are those of W3C
+/// Trace Context, Baggage and Sentry, which browser instrumentation adds to every request.
 const ALLOWED: HeaderValue = HeaderValue::from_static(
-    "authorization,content-type,idempotency-key,prefer,x-request-id,traceparent,tracestate,baggage",
+    "authorization,content-type,idempotency-key,prefer,x-request-id,user-agent,traceparent,tracestate,baggage,sentry-trace",
 );
 
 /// The response headers that scripts may read.

@@ -4,12 +4,13 @@ use std::any::Any;
 use std::net::{IpAddr, SocketAddr};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
 use axum::extract::MatchedPath;
-use axum::http::header::STRICT_TRANSPORT_SECURITY;
+use axum::http::header::{CONNECTION, STRICT_TRANSPORT_SECURITY};
 use axum::http::request::Parts;
 use axum::http::uri::Scheme;
 use axum::http::{HeaderMap, HeaderValue, Request, Response};
@@ -210,6 +211,10 @@ impl ListenerService {
         self.write_cors(origin, headers);
         if target == Target::Operation(GetPet) {
             self.api.deprecation.announce(headers);
+        }
+        // Clients look for another process before this one closes their connections.
+        if self.api.draining.load(Ordering::Relaxed) {
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
         if self.is_https_only {
             headers.insert(STRICT_TRANSPORT_SECURITY, A_YEAR);
