@@ -4,6 +4,11 @@
 for (const button of document.querySelectorAll("button[data-copy]")) {
   // Browsers offer the clipboard only where nobody can listen in: over TLS, or on the machine itself.
   button.hidden = !navigator.clipboard;
+  // Its name tells screen readers what it copies, so they need to be told of the outcome.
+  const status = document.createElement("span");
+  status.className = "visually-hidden";
+  status.role = "status";
+  button.after(status);
   button.addEventListener("click", async () => {
     const source = document.getElementById(button.dataset.copy);
     let said = "Copied";
@@ -13,9 +18,17 @@ for (const button of document.querySelectorAll("button[data-copy]")) {
       getSelection().selectAllChildren(source);
       said = "Selected";
     }
-    button.textContent = said;
-    setTimeout(() => (button.textContent = "Copy"), 2000);
+    button.textContent = status.textContent = said;
+    setTimeout(() => {
+      button.textContent = "Copy";
+      status.textContent = "";
+    }, 2000);
   });
+}
+
+// On a checkbox, Enter would press the first button of its form, which places an order.
+for (const box of document.querySelectorAll("input[type=checkbox][form]")) {
+  box.addEventListener("keydown", (event) => event.key === "Enter" && event.preventDefault());
 }
 
 // A form is sent once, even if its button is clicked twice. While many people sign in, one with a password waits for its turn.

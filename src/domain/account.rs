@@ -80,6 +80,13 @@ impl Email {
         Ok(Self(address.to_owned()))
     }
 
+    /// Parses what a person has entered, perhaps with white space or invisible characters around it, which come with copied
+    /// text.
+    pub fn parse_entered(address: &str) -> Result<Self, Invalid> {
+        let is_odd = |c| matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{206f}' | '\u{feff}');
+        Self::parse(address.trim_matches(|c: char| c.is_whitespace() || is_odd(c)))
+    }
+
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -186,6 +193,12 @@ impl PasswordDigest {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn invisible_characters_around_an_entered_address_are_ignored() {
+        let entered = Email::parse_entered(" \u{feff}\u{202a}Ada@example.com\u{202c}\u{200f}\n").unwrap();
+        assert_eq!(entered.as_str(), "Ada@example.com");
+    }
 
     #[test]
     fn email_comparison_ignores_case() {

@@ -43,8 +43,8 @@ async fn sign_up_create_and_revoke_a_key() {
 
     ada.allow_clipboard().await;
     ada.click("[data-copy=key]").await;
-    let copied = ada.evaluate("for (let i = 0; i < 1200 && document.querySelector('[data-copy=key]').textContent !== 'Copied'; i++) await new Promise(after => setTimeout(after, 50)); return navigator.clipboard.readText()").await;
-    assert_eq!(copied, key.as_str());
+    let copied = ada.evaluate("for (let i = 0; i < 1200 && document.querySelector('[data-copy=key]').textContent !== 'Copied'; i++) await new Promise(after => setTimeout(after, 50)); return `${await navigator.clipboard.readText()} ${document.querySelector('[data-copy=key] + [role=status]').textContent}`").await;
+    assert_eq!(copied, format!("{key} Copied"));
 
     ada.reload().await;
     let warning = ada.text(".warning").await;

@@ -133,7 +133,7 @@ Examples:
 #[derive(Args, Debug)]
 pub struct OneAccount {
     /// E-mail address of the account
-    #[arg(value_parser = Email::parse)]
+    #[arg(value_parser = Email::parse_entered)]
     pub(super) email: Email,
 }
 
@@ -142,7 +142,7 @@ fn new_email(address: &str) -> Result<Email, Invalid> {
     if address.contains("://") {
         return Err(Invalid("must be an e-mail address, for instance ada@example.com, not a URL".into()));
     }
-    Email::parse(address)
+    Email::parse_entered(address)
 }
 
 impl Account {

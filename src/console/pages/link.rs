@@ -46,7 +46,7 @@ pub async fn make(who: SignedIn, fields: Form) -> Result<Response, PageError> {
         return Err(PageError::forbidden("Only staff can make links."));
     }
     let unknown = || PageError::not_found("There is no account with this address.");
-    let email = Email::parse(fields.get("email").trim()).map_err(|_| unknown())?;
+    let email = Email::parse_entered(fields.get("email")).map_err(|_| unknown())?;
     let account = who.api().store.find_account(&email).await?.ok_or_else(unknown)?;
     if account.role == Role::Staff {
         return Err(PageError::forbidden("A link for staff is made on the command line: petstore account reset-link."));

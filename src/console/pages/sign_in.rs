@@ -37,7 +37,7 @@ pub async fn show(user: CurrentUser, uri: Uri) -> Response {
 
 pub async fn submit(user: CurrentUser, mut form: Form) -> Result<Response, PageError> {
     let password = form.password("password", "Enter your password.");
-    let email = form.parse("email", "Enter your e-mail address.", "The address", |text| Email::parse(text.trim()));
+    let email = form.parse("email", "Enter your e-mail address.", "The address", |text| Email::parse_entered(&text));
     let (Some(email), Some(password)) = (email, password) else { return Ok(show_form(&user, &form)) };
     let place = begin_attempt(&user, &email)?;
     let Some((account, checked)) = check_password(&user, &place, &email, password).await? else {
@@ -134,7 +134,7 @@ pub fn begin_confirmation(who: &SignedIn) -> Result<QueuePlace<'_>, PageError> {
 
 fn throttled(user: &CurrentUser, wait: Duration) -> PageError {
     user.api().password_counters.throttled.increment();
-    PageError::too_many("failed attempts", wait)
+    PageError::too_many("attempts", wait)
 }
 
 fn refused(user: &CurrentUser, mut form: Form) -> Response {

@@ -28,7 +28,7 @@ pub async fn show(user: CurrentUser) -> Result<Response, PageError> {
 /// attempts bounds guessing.
 pub async fn submit(user: CurrentUser, mut form: Form) -> Result<Response, PageError> {
     refuse_if_closed(&user)?;
-    let email = form.parse("email", "Enter an e-mail address.", "The address", |text| Email::parse(text.trim()));
+    let email = form.parse("email", "Enter an e-mail address.", "The address", |text| Email::parse_entered(&text));
     let password = form.new_password("password", "Enter a password.", "The password");
     let (Some(email), Some(password)) = (email, password) else { return Ok(show_form(&user, &form)) };
     let digest = begin_attempt(&user, &email)?.hash(password).await;

@@ -13,9 +13,12 @@ use axum::response::{IntoResponse, Response};
 use crate::api::client::{Peer, client_address};
 use crate::api::{Addresses, Api, BaseUrl, Listener};
 use crate::console::form::Form;
-use crate::console::{Console, SECTIONS};
+use crate::console::{Console, PageError, SECTIONS};
 use crate::domain::{Actor, Email, Session, SessionHash, SessionToken};
 use crate::store;
+
+/// A redirect would lose what was typed.
+const SIGNED_OUT: &str = "You are not signed in. Sign in on another tab, then reload this page to send the form again.";
 
 /// The user of a page, signed in or not.
 #[derive(Clone, Debug)]
@@ -99,9 +102,7 @@ impl CurrentUser {
             query.append_pair("notice", "session-ended");
         }
         let page = request.uri.path_and_query().and_then(|page| page.as_str().strip_prefix('/'));
-        if request.method == Method::GET
-            && let Some(page) = page.and_then(page_to_return_to)
-        {
+        if let Some(page) = page.and_then(page_to_return_to) {
             query.append_pair("page", page);
         }
         self.redirect(query.finish().trim_end_matches('?'))
@@ -139,7 +140,7 @@ impl<S: Sync> FromRequestParts<S> for CurrentUser {
     }
 }
 
-/// The user of a page that requires a session. Other users are redirected to the sign-in page.
+/// The user of a page that requires a session. Others are redirected to the sign-in page, or get 403 for a form.
 pub struct SignedIn {
     user: CurrentUser,
     pub session: Session,
@@ -152,6 +153,7 @@ impl<S: Sync> FromRequestParts<S> for SignedIn {
         let Ok(user) = CurrentUser::from_request_parts(parts, state).await;
         match user.session.clone() {
             Some(session) => Ok(Self { user, session }),
+            None if parts.method == Method::POST => Err(PageError::forbidden(SIGNED_OUT).into_response()),
             None => Err(user.redirect_to_sign_in(parts)),
         }
     }
@@ -175,8 +177,10 @@ impl Deref for SignedIn {
 /// Returns `page` if it is the path and query of a page that requires a session, so that no link leads elsewhere.
 pub fn page_to_return_to(page: &str) -> Option<&str> {
     const LONGEST: usize = 200;
-    let section = page.split(['/', '?']).next().unwrap_or_default();
-    let is_plain = page.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/?&=-_".contains(&byte));
+    let (path, query) = page.split_once('?').unwrap_or((page, ""));
+    let section = path.split('/').next().unwrap_or_default();
+    let has_only = |text: &str, marks: &[u8]| text.bytes().all(|it| it.is_ascii_alphanumeric() || marks.contains(&it));
+    let is_plain = has_only(path, b"/-_") && has_only(query, b"&=-_.,:@+%");
     (SECTIONS.contains(&section) && is_plain && page.len() <= LONGEST).then_some(page)
 }
 
