@@ -195,11 +195,11 @@ fn dispatch(Parsed { cli, matches, file }: Parsed) -> Outcome<ExitCode> {
     outcome.map(|()| ExitCode::SUCCESS)
 }
 
-/// Reports a message to the user: as plain text on a terminal, otherwise as a log event. Passwords in URLs are hidden,
-/// because a misplaced URL may be part of a path or name.
+/// Reports a message to the user: as plain text on a terminal, unless the log is JSON, otherwise as a log event. Passwords in
+/// URLs are hidden, because a misplaced URL may be part of a path or name.
 fn tell(level: Level, text: &str) {
     let text = terminal::passwords::hidden(text);
-    if !io::stderr().is_terminal() {
+    if telemetry::IS_JSON.get() == Some(&true) || !io::stderr().is_terminal() {
         match level {
             Level::ERROR => tracing::error!("{text}"),
             Level::WARN => tracing::warn!("{text}"),

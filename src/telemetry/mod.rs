@@ -6,5 +6,6 @@ pub mod trace_context;
 pub mod traces;
 
 pub use log::{
-    Flush, LogFormat, LogLevel, Sampler, change_level, dropped_lines, label, never_block, start, start_plain, write,
+    Flush, IS_JSON, LogFormat, LogLevel, Sampler, change_level, dropped_lines, label, never_block, start, start_plain,
+    write,
 };

@@ -6,10 +6,21 @@ use std::process::Command;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use testkit::{Connection, Folder, Request, petstore, until};
+use testkit::{Connection, Folder, Request, petstore, succeed, until};
 
 /// The id of the trace in the examples of W3C Trace Context.
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+
+#[test]
+fn json_log_on_a_terminal_has_no_other_lines() {
+    let folder = Folder::new();
+    folder.write("file", "");
+    let mut python = folder.program("python3");
+    python.args(["-c", "import pty, sys; pty.spawn(sys.argv[1:])", petstore(), "serve", "--log-format", "json"]);
+    let shown = succeed(python.args(["--data-dir", "file"]).env("PETSTORE_TYPO", "1"));
+    let levels = shown.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["level"].clone());
+    assert_eq!(levels.collect::<Vec<_>>(), ["WARN", "ERROR"], "{shown}");
+}
 
 #[tokio::test]
 async fn log_requests_logs_every_request_but_health_checks() {

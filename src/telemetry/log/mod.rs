@@ -30,6 +30,9 @@ const LEVELS: [LevelFilter; 5] =
 
 static LEVEL: OnceLock<Handle<LevelFilter, Registry>> = OnceLock::new();
 
+/// True if the service logs JSON lines. Unset in other commands.
+pub static IS_JSON: OnceLock<bool> = OnceLock::new();
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogLevel {
     Error,
@@ -54,7 +57,7 @@ pub fn start(level: LogLevel, format: LogFormat) {
     let variable = |name| std::env::var_os(name).unwrap_or_default();
     let colours = is_terminal && variable("TERM") != "dumb" && variable("NO_COLOR").is_empty();
     let lines = tracing_subscriber::fmt::layer().with_writer(ServiceLog::new()).with_target(false).with_ansi(colours);
-    let is_json = format == LogFormat::Json || format == LogFormat::Auto && !is_terminal;
+    let is_json = *IS_JSON.get_or_init(|| format == LogFormat::Json || format == LogFormat::Auto && !is_terminal);
     let lines = if is_json { lines.with_ansi(false).json().flatten_event(true).boxed() } else { lines.boxed() };
     tracing_subscriber::registry().with(filter).with(lines).init();
     // Fails if the log was started before.
