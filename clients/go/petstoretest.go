@@ -109,7 +109,7 @@ func (store *Store) journal(method, key string) *http.Response {
 func (store *Store) run(arguments ...string) string {
 	store.t.Helper()
 	command := exec.Command(store.program, append(arguments, "--data-dir", store.DataDir)...)
-	// Settings in the environment may name another database, which takes precedence over the folder.
+	// Settings in the environment are for another store.
 	for _, variable := range os.Environ() {
 		if !strings.HasPrefix(variable, "PETSTORE_") {
 			command.Env = append(command.Env, variable)

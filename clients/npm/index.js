@@ -62,7 +62,7 @@ class Store {
 
   async #run(...arguments_) {
     this.#requireRunning();
-    // Settings in the environment may name another database, which takes precedence over the folder.
+    // Settings in the environment are for another store.
     const settings = Object.entries(process.env).filter(([name]) => !name.startsWith("PETSTORE_"));
     const command = [...arguments_, "--data-dir", this.dataDir];
     try {

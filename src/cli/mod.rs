@@ -139,7 +139,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 /// Returns the definition of the command line, for completions and the manual.
 pub fn command() -> clap::Command {
     // On the program itself, the settings are hidden and ignore the environment: their commands show and read them.
-    let program = Cli::command().mut_args(|arg| arg.hide(true).env(Resettable::Reset));
+    let program = Cli::command().args_override_self(true).mut_args(|arg| arg.hide(true).env(Resettable::Reset));
     add_settings_help(program.mut_subcommands(add_common))
 }
 

@@ -39,6 +39,12 @@ pub fn parse(arguments: &[OsString]) -> Result<Parsed, clap::Error> {
 /// Rejects settings that contradict each other.
 fn parsed(matches: ArgMatches, file: File) -> Result<Parsed, clap::Error> {
     let mut cli = Cli::from_arg_matches(&matches)?;
+    let is_flag = |id| matches.value_source(id) == Some(ValueSource::CommandLine);
+    // The flag precedes the URL of the environment or the file. `move` reads from the one and writes to the other.
+    if is_flag("data_dir") && !is_flag("database_url") && !matches!(cli.command, Command::Move(_)) {
+        cli.common.database_url = None;
+        cli.common.require_standbys &= is_flag("require_standbys");
+    }
     if let Some(url) = &mut cli.common.database_url {
         url.timeout = cli.common.database_timeout;
     }

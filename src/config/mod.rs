@@ -29,7 +29,7 @@ use values::{address, contact, database_timeout, origin};
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Settings of the database and the log")]
 pub struct Common {
-    /// Folder of the embedded database
+    /// Folder of the embedded database; as a flag, it overrides a database-url from elsewhere
     #[arg(long, global = true, value_name = "DIR", env = "PETSTORE_DATA_DIR", default_value = "petstore-data")]
     pub data_dir: PathBuf,
     /// PostgreSQL database to use instead: postgres://USER:PASSWORD@HOST:PORT/DATABASE; several HOST:PORT, separated by

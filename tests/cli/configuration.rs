@@ -213,6 +213,14 @@ fn database_settings_may_precede_the_command() {
     let key = folder.succeed("key create --account ada@example.com --name test --config petstore.toml");
     assert!(key.starts_with("pet_test_"), "{key}");
     folder.succeed("--data-dir nowhere key list --data-dir first");
+    let mut elsewhere = folder.command("key list --data-dir first");
+    let listed = Process::start(elsewhere.env("PETSTORE_DATABASE_URL", "postgres://127.0.0.1:1/shop")).end();
+    assert_eq!(listed.code, Some(0), "the flag names the database: {listed:?}");
+    let mut show = folder.command("config show --data-dir first");
+    let shown = Process::start(show.env("PETSTORE_DATABASE_URL", "postgres://127.0.0.1:1/shop")).end().stdout;
+    assert!(shown.contains("\n# database-url is not set\n"), "{shown}");
+    // The last one counts, so that a wrapper's can be overridden.
+    folder.succeed("key list --data-dir nowhere --data-dir first");
 
     let mut show =
         folder.command("--data-dir first --log-format json --deployment staging config show --log-level warn");

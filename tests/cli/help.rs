@@ -75,7 +75,8 @@ fn command_help_lists_its_own_options_first() {
           -h, --help                   Print help (see more with '--help')
 
         Settings of the database and the log:
-              --data-dir <DIR>               Folder of the embedded database [default: petstore-data]
+              --data-dir <DIR>               Folder of the embedded database; as a flag, it overrides a
+                                             database-url from elsewhere [default: petstore-data]
               --database-url <URL>           PostgreSQL database to use instead:
                                              postgres://USER:PASSWORD@HOST:PORT/DATABASE; several HOST:PORT,
                                              separated by commas, are tried at once

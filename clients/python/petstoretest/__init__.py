@@ -127,7 +127,7 @@ class Store:
 
 
 def _environment() -> dict[str, str]:
-    """Returns the environment without settings of petstore: another database would take precedence over the folder."""
+    """Returns the environment without settings of petstore, which are for another store."""
     return {name: value for name, value in os.environ.items() if not name.startswith("PETSTORE_")}
 
 

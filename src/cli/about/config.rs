@@ -98,7 +98,8 @@ fn show(common: &Common, matches: &ArgMatches, file: &File) -> Outcome {
     let lines = settings(&command).map(|arg| {
         let name = arg.get_long().unwrap_or_default();
         let from = file.source(arg, matches);
-        match toml_value(arg, matches) {
+        // A flag for the folder overrides it.
+        match toml_value(arg, matches).filter(|_| name != "database-url" || common.database_url.is_some()) {
             Some(value) => format!("{name} = {value} # {from}\n"),
             None if name == "deployment" => deployment_line(common),
             None => format!("# {name} is not set\n"),
