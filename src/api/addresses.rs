@@ -90,7 +90,7 @@ fn origin_length(url: &str) -> usize {
 
 /// Returns the address by which this machine reaches the listener: loopback if it is bound to every address.
 pub fn reachable(address: SocketAddr) -> SocketAddr {
-    // Where IPv6 is disabled, `[::]` can be bound, and `[::1]` cannot be reached.
+    // Without IPv6, a process can bind `[::]` but not reach `[::1]`.
     let ip = if address.ip().is_unspecified() { Ipv4Addr::LOCALHOST.into() } else { address.ip() };
     SocketAddr::new(ip, address.port())
 }
