@@ -36,7 +36,8 @@ const DURABLE: &str = "SET client_min_messages = warning; SET default_transactio
 /// Limit of a starting process's attempts to connect: the server may be starting too.
 const START_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The last warning.
+/// The last warning. Those that do not concern a commit, such as that of a trigger, are logged once in a row: each connection may
+/// get the same one.
 static LAST_WARNING: parking_lot::Mutex<String> = parking_lot::Mutex::new(String::new());
 
 /// A connection that is not in use yet. Closed on drop.
@@ -219,8 +220,7 @@ async fn drive(
     while let Some(Ok(message)) = std::future::poll_fn(|cx| connection.poll_message(cx)).await {
         match message {
             AsyncMessage::Notice(notice) if notice.parsed_severity() == Some(Severity::Warning) => {
-                // Counted before the response that follows is delivered. Other warnings, such as those of triggers, do not concern
-                // the commit, and many connections may get the same one.
+                // Counted before the response that follows is delivered.
                 let is_of_commit = matches!(notice.routine(), None | Some("SyncRepWaitForLSN"));
                 warnings.fetch_add(is_of_commit.into(), Ordering::Release);
                 let previous = std::mem::replace(&mut *LAST_WARNING.lock(), notice.message().to_owned());
