@@ -39,11 +39,10 @@ pub fn parse(arguments: &[OsString]) -> Result<Parsed, clap::Error> {
 /// Rejects settings that contradict each other.
 fn parsed(matches: ArgMatches, file: File) -> Result<Parsed, clap::Error> {
     let mut cli = Cli::from_arg_matches(&matches)?;
-    let is_flag = |id| matches.value_source(id) == Some(ValueSource::CommandLine);
     // The flag precedes the URL of the environment or the file. `move` reads from the one and writes to the other.
-    if is_flag("data_dir") && !is_flag("database_url") && !matches!(cli.command, Command::Move(_)) {
+    if is_flag(&matches, "data_dir") && !is_flag(&matches, "database_url") && !matches!(cli.command, Command::Move(_)) {
         cli.common.database_url = None;
-        cli.common.require_standbys &= is_flag("require_standbys");
+        cli.common.require_standbys &= is_flag(&matches, "require_standbys");
     }
     if let Some(url) = &mut cli.common.database_url {
         url.timeout = cli.common.database_timeout;
@@ -59,14 +58,16 @@ fn parsed(matches: ArgMatches, file: File) -> Result<Parsed, clap::Error> {
 
 /// Rejects flags that would have no effect, because an ephemeral store is always a new one.
 fn refuse_settings_of_ephemeral(matches: &ArgMatches) -> Result<(), clap::Error> {
-    let is_given = |id: &&str| matches.value_source(id) == Some(ValueSource::CommandLine);
-    let given = ["config", "data_dir", "database_url", "database_timeout", "deployment", "require_standbys"]
-        .into_iter()
-        .find(is_given);
+    let without_effect = ["config", "data_dir", "database_url", "database_timeout", "deployment", "require_standbys"];
+    let given = without_effect.into_iter().find(|id| is_flag(matches, id));
     match given.filter(|_| matches.subcommand_name() == Some("ephemeral")) {
         Some(id) => Err(invalid(&format!("--{} cannot be used with `petstore ephemeral`", id.replace('_', "-")))),
         None => Ok(()),
     }
+}
+
+fn is_flag(matches: &ArgMatches, id: &str) -> bool {
+    matches.value_source(id) == Some(ValueSource::CommandLine)
 }
 
 fn invalid(why: &str) -> clap::Error {

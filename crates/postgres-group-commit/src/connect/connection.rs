@@ -72,7 +72,8 @@ macro_rules! check {
             "SELECT CASE WHEN current_setting('transaction_read_only') = 'on' THEN 'the server no longer accepts writes'",
             $standbys,
             " END, wanted, connected FROM (SELECT
-                CASE WHEN names = '' THEN 0 ELSE coalesce(substring(names FROM '([0-9]+)[[:space:]]*[(]')::bigint, 1) END AS wanted,
+                CASE WHEN names = '' THEN 0
+                    ELSE coalesce(substring(names FROM '([0-9]+)[[:space:]]*[(]')::bigint, 1) END AS wanted,
                 (SELECT count(*) FROM pg_stat_replication WHERE coalesce(sync_state, 'sync') IN ('sync', 'quorum'))
                     AS connected
                 FROM current_setting('synchronous_standby_names') AS names) AS standbys"
