@@ -74,6 +74,36 @@ fn source_is_served_unchanged_at_its_own_addresses() {
     assert_eq!(served, source);
 }
 
+/// The generated clients of PHP check them with PCRE, which matches bytes and has no `\u`.
+#[test]
+fn pcre_understands_the_patterns() {
+    let document: Value = serde_json::from_str(&production()).unwrap();
+    let mut patterns = Vec::new();
+    collect_patterns(&document, &mut patterns);
+    assert!(patterns.len() > 10, "{patterns:?}");
+    for pattern in patterns {
+        // 0 if the pattern matches, 1 if it does not, 2 if it is not understood.
+        let search = |text: &str| {
+            let script = r#"printf %s "$2" | LC_ALL=C grep -qP -e "$1""#;
+            Command::new("sh").args(["-c", script, "sh", pattern, text]).status().unwrap().code()
+        };
+        assert_eq!(search("\u{1}"), Some(1), "{pattern}");
+        let is_text = pattern.starts_with("^[^");
+        assert_eq!(search("Čeněk à 犬"), Some(i32::from(!is_text)), "{pattern}");
+    }
+}
+
+fn collect_patterns<'a>(value: &'a Value, patterns: &mut Vec<&'a str>) {
+    match value {
+        Value::Array(items) => items.iter().for_each(|item| collect_patterns(item, patterns)),
+        Value::Object(fields) => {
+            patterns.extend(fields.get("pattern").and_then(Value::as_str));
+            fields.iter().filter(|(name, _)| *name != "not").for_each(|(_, field)| collect_patterns(field, patterns));
+        }
+        _ => (),
+    }
+}
+
 /// Otherwise generating a client again, from another store, would change its files.
 #[test]
 fn documents_of_two_stores_differ_in_server_variables_alone() {
