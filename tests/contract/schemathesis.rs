@@ -103,6 +103,8 @@ fn schemathesis(key: &str, document: &str, address: &str, operations: &[&str], s
         .args(["--url", &format!("{address}/v1")])
         .args(["--header", &format!("Authorization: Bearer {key}")])
         .args(["--checks", "all", "--continue-on-failure", "--no-color"])
+        // Whether the machine is slow is no matter of this test.
+        .args(["--request-timeout", "60", "--max-response-time", "60", "--suppress-health-check", "too_slow"])
         .args(["--seed", &seed.to_string(), "--max-examples", &examples.to_string(), "--generation-database", "none"])
         .args(operations);
     run(&mut schemathesis, folder.path())
