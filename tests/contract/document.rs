@@ -74,7 +74,7 @@ fn source_is_served_unchanged_at_its_own_addresses() {
     assert_eq!(served, source);
 }
 
-/// The generated clients of PHP check them with PCRE, which matches bytes and has no `\u`.
+/// Generated clients in PHP check values with PCRE, which matches bytes and has no `\u`. They ignore `not`.
 #[test]
 fn pcre_understands_the_patterns() {
     let document: Value = serde_json::from_str(&production()).unwrap();

@@ -103,7 +103,7 @@ fn schemathesis(key: &str, document: &str, address: &str, operations: &[&str], s
         .args(["--url", &format!("{address}/v1")])
         .args(["--header", &format!("Authorization: Bearer {key}")])
         .args(["--checks", "all", "--continue-on-failure", "--no-color"])
-        // Whether the machine is slow is no matter of this test.
+        // On a slow machine, the service may take a minute to respond, and Schemathesis any time to generate a request.
         .args(["--request-timeout", "60", "--max-response-time", "60", "--suppress-health-check", "too_slow"])
         .args(["--seed", &seed.to_string(), "--max-examples", &examples.to_string(), "--generation-database", "none"])
         .args(operations);
