@@ -30,7 +30,7 @@ const LIMITS: &str = r#"
     response, per 64 KiB that the client reads | 30 s → closed | bounded-http/limits.rs | answer: Duration::from_secs(30),
     idle connection | 75 s → closed | bounded-http/limits.rs | idle: Duration::from_secs(75),
     TLS handshake | 10 s → closed | bounded-http/connection.rs | timeout(self.limits.head, secure(
-    write on SQLite | 10 s → 503 | sqlite-group-commit/write/queue.rs | WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+    write on SQLite | 10 s → 503 | sqlite-group-commit/options.rs | write_timeout: Duration::from_secs(10),
     wait for another program that writes to SQLite | 5 s → 503 |
         sqlite-group-commit/options.rs | busy_timeout: Duration::from_secs(5),
     operation on PostgreSQL | `database-timeout`, by default 1.8 s → 503 |

@@ -144,8 +144,12 @@ impl Service {
 
     pub async fn start_with(setup: Setup) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let limits =
-            DatabaseOptions { queue: setup.queue, busy_timeout: setup.busy_timeout, ..DatabaseOptions::default() };
+        let limits = DatabaseOptions {
+            queue: setup.queue,
+            write_timeout: TIMEOUT,
+            busy_timeout: setup.busy_timeout,
+            ..DatabaseOptions::default()
+        };
         let options = Options { deployment: Some(setup.deployment), database: limits, ..Options::new(folder.path()) };
         let database = setup.postgres.clone().map_or_else(|| Database::folder(folder.path()), Database::url);
         let store = Arc::new(match setup.postgres {

@@ -58,8 +58,11 @@ pub fn on_every_database_with_sql(story: impl AsyncFn(Arc<Store>, &dyn Fn(&str))
     });
 }
 
+/// Opens a database whose writes load does not time out.
 pub fn open_sqlite(options: &sqlite::Options) -> Arc<Store> {
-    Arc::new(Store::Sqlite(Sqlite::open(options).unwrap()))
+    let mut options = options.clone();
+    options.database.write_timeout = TIMEOUT;
+    Arc::new(Store::Sqlite(Sqlite::open(&options).unwrap()))
 }
 
 /// Opens the PostgreSQL database at `url`, as each process does.

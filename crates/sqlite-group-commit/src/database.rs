@@ -15,7 +15,7 @@ use crate::readers::Readers;
 use crate::write::connection::WriteConnection;
 use crate::write::job::{AnyJob, Atomicity, Closure, Job, Reply};
 use crate::write::new_row::{NewRow, Row};
-use crate::write::queue::{WRITE_TIMEOUT, WriteQueue};
+use crate::write::queue::WriteQueue;
 use crate::{Error, Result};
 
 /// An open database. Share it among tasks, in an `Arc`.
@@ -93,7 +93,7 @@ impl Database {
     /// # Errors
     ///
     /// Those of `write`, which then has no effect. [`Error::Unavailable`] if the queue is full. [`Error::Unknown`] if the
-    /// disk does not confirm it within 10 s; the write is still carried out once the disk continues.
+    /// disk does not confirm it within [`Options::write_timeout`](crate::Options); the write is still carried out once the disk continues.
     /// [`Error::is_not_applied`] tells if a retry cannot apply the write twice.
     ///
     /// # Panics
@@ -118,9 +118,10 @@ impl Database {
     }
 
     async fn carry_out<T>(&self, job: (impl AnyJob + 'static, oneshot::Receiver<Reply<T>>)) -> Result<T> {
-        let now = Instant::now();
-        let written = timeout_at(now + WRITE_TIMEOUT, self.queue()?.submit(job, now)).await;
-        written.unwrap_or_else(|_| Err(Error::Unknown(format!("the write was not committed within {WRITE_TIMEOUT:?}"))))
+        let (queue, now) = (self.queue()?, Instant::now());
+        let written = timeout_at(now + queue.timeout, queue.submit(job, now)).await;
+        written
+            .unwrap_or_else(|_| Err(Error::Unknown(format!("the write was not committed within {:?}", queue.timeout))))
     }
 
     /// Runs a write like [`Self::submit`], but without a limit of time. For commands and for writes of many rows, which other
@@ -163,7 +164,7 @@ impl Database {
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] if the writer has ended, a write has not ended for 10 s, a sync of any process has failed, or a
+    /// [`Error::Unavailable`] if the writer has ended, a write has not ended within [`Options::write_timeout`](crate::Options), a sync of any process has failed, or a
     /// file was removed, replaced or moved. On a read-only disk, only the files are checked.
     pub fn check(&self) -> Result<()> {
         match &self.writes {

@@ -17,6 +17,9 @@ pub struct Options {
     pub queue: usize,
     /// Number of connections for reads, at least 1. By default one more than cores.
     pub readers: usize,
+    /// Maximum time that a caller waits for its write. By default 10 s: twice the time that a write may wait for another
+    /// process, and less than clients and proxies usually wait.
+    pub write_timeout: Duration,
     /// Maximum time that a batch waits for a writing process. By default 5 s.
     pub busy_timeout: Duration,
     /// Size of the write-ahead log, in pages of 4 KiB, from which it is written back into the database. By default 4,096.
@@ -35,6 +38,7 @@ impl Default for Options {
             durable: true,
             queue: 4_096,
             readers: thread::available_parallelism().map_or(2, usize::from) + 1,
+            write_timeout: Duration::from_secs(10),
             busy_timeout: Duration::from_secs(5),
             checkpoint_pages: 4_096,
             wal_pages: 245_000,

@@ -13,16 +13,14 @@ use tokio::time::Instant;
 use super::job::{AnyJob, Reply};
 use crate::observer::Observer;
 use crate::readers::CLOSED;
-use crate::{Error, Result};
-
-/// Maximum time that a caller waits for its write. Twice the time that a write may wait for another process, and less
-/// than clients and proxies usually wait.
-pub const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+use crate::{Error, Options, Result};
 
 /// Accepts writes for the writer.
 #[derive(Debug)]
 pub struct WriteQueue {
     queue: SyncSender<Command>,
+    /// Maximum time that a caller waits.
+    pub timeout: Duration,
     /// Number of queued writes. May be negative for a moment, because a write is queued before it is counted.
     queued: Arc<AtomicIsize>,
     observer: Arc<dyn Observer>,
@@ -63,13 +61,14 @@ pub enum State {
 }
 
 impl WriteQueue {
-    /// Returns a queue for at most `capacity` writes, and the writer's end of it.
-    pub fn new(capacity: usize, observer: Arc<dyn Observer>) -> (Self, Consumer) {
-        let (queue, commands) = mpsc::sync_channel(capacity);
+    /// Returns a queue, and the writer's end of it.
+    pub fn new(options: &Options) -> (Self, Consumer) {
+        let (queue, commands) = mpsc::sync_channel(options.queue);
         let (report, state) = watch::channel(State::Running);
         let (queued, busy_since) = (Arc::<AtomicIsize>::default(), Arc::default());
         let of_writer = Consumer { commands, queued: Arc::clone(&queued), report, busy_since: Arc::clone(&busy_since) };
-        (Self { queue, queued, observer, state, busy_since }, of_writer)
+        let (timeout, observer) = (options.write_timeout, Arc::clone(&options.observer));
+        (Self { queue, timeout, queued, observer, state, busy_since }, of_writer)
     }
 
     /// Queues a job and waits for its commit. It is carried out even if the caller stops waiting. `queued` is the time now.
@@ -100,9 +99,9 @@ impl WriteQueue {
         self.queued.load(Ordering::Relaxed).max(0).cast_unsigned()
     }
 
-    /// Fails if the writer has ended, or no write has been possible for [`WRITE_TIMEOUT`].
+    /// Fails if the writer has ended, or no write has been possible for [`Self::timeout`].
     pub fn check(&self) -> Result<()> {
-        let busy = self.busy_since.lock().map(|since| since.elapsed()).filter(|busy| *busy > WRITE_TIMEOUT);
+        let busy = self.busy_since.lock().map(|since| since.elapsed()).filter(|busy| *busy > self.timeout);
         match &*self.state.borrow() {
             State::Running => busy.map_or(Ok(()), |busy| {
                 Err(Error::Unavailable(format!("a write has not ended for {} s", busy.as_secs())))
@@ -137,9 +136,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn writer_that_a_disk_stops_fails_the_check() {
-        let (queue, writer) = WriteQueue::new(1, Arc::new(()));
+        let (queue, writer) = WriteQueue::new(&Options::default());
         *writer.busy_since.lock() = Some(Instant::now());
-        tokio::time::advance(WRITE_TIMEOUT).await;
+        tokio::time::advance(queue.timeout).await;
         queue.check().unwrap();
         tokio::time::advance(Duration::from_secs(1)).await;
         assert_eq!(queue.check().unwrap_err().to_string(), "unavailable: a write has not ended for 11 s");

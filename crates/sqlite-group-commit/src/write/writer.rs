@@ -60,7 +60,7 @@ impl Writer {
         options: &Options,
     ) -> (WriteQueue, Self) {
         let options = Options { queue: options.queue.max(1), ..options.clone() };
-        let (writes, queue) = WriteQueue::new(options.queue, Arc::clone(&options.observer));
+        let (writes, queue) = WriteQueue::new(&options);
         let wal = Wal::new(wal_index, Arc::clone(&readers), &files.folder, options.clone());
         let (turn_began, record_read, recorded) = (Instant::now(), Instant::now(), None);
         let writer = Self { queue, readers, files, generations, recorded, record_read, wal, options, turn_began };
