@@ -191,7 +191,7 @@ async fn idle_listener_reserves_no_connections() {
 
 #[tokio::test]
 async fn draining_service_answers_but_is_not_ready() {
-    let mut transport = Transport::plain(|limits| limits.drain_delay = Duration::from_millis(1_500)).await;
+    let mut transport = Transport::plain(|limits| limits.drain_delay = Duration::from_hours(1)).await;
     let service = &transport.service;
     assert_eq!(service.get("/readyz").await.status(), 200);
 
@@ -206,6 +206,15 @@ async fn draining_service_answers_but_is_not_ready() {
     assert_eq!((listed.status(), listed.header("connection")), (200, Some("close")), "the next request goes elsewhere");
     service.create_pets(1).await;
 
+    service.ask_to_stop(Stop::Now);
+    soon(transport.service.stopped()).await;
+    transport.assert_closed().await;
+}
+
+#[tokio::test]
+async fn drain_delay_ends() {
+    let mut transport = Transport::plain(|limits| limits.drain_delay = Duration::from_millis(50)).await;
+    transport.service.ask_to_stop(Stop::Drain);
     soon(transport.service.stopped()).await;
     transport.assert_closed().await;
 }
