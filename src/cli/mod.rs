@@ -222,6 +222,13 @@ fn actor() -> Actor {
     Actor { name: name.into(), ..Actor::command_line(Clock::System.now()) }
 }
 
+/// Prints a secret, which cannot be shown again, so it fails if the reader has closed the pipe. Its error says what was `done`,
+/// and what to do `instead`.
+fn print_secret(secret: &str, done: &str, instead: &str) -> Outcome {
+    let printed = writeln!(io::stdout(), "{secret}");
+    Ok(printed.map_err(|error| format!("{done}, but cannot be shown: {error}; {instead}"))?)
+}
+
 /// Writes the output of a command to stdout.
 fn print(text: &str) -> Outcome {
     print_open(text).map(drop)

@@ -1,10 +1,12 @@
 //! The commands of `petstore account`.
 
+use std::process::Stdio;
+
 use expect_test::expect;
 use petstore::domain::Secret;
 use petstore::domain::account::PasswordDigest;
 use testkit::console::PASSWORD;
-use testkit::{Folder, Request, fields, new_pet, petstore, succeed};
+use testkit::{Folder, Process, Request, fields, new_pet, petstore, succeed};
 
 #[test]
 fn account_create_creates_the_database() {
@@ -236,6 +238,23 @@ fn export_has_what_the_store_knows_of_the_account_alone() {
         "{text}"
     );
     folder.fails("account export eve@example.com", "there is no account eve@example.com");
+}
+
+#[test]
+fn output_that_is_shown_once_or_incomplete_is_a_failure() {
+    let folder = Folder::with_account();
+    for (line, why) in [
+        (
+            "account set-password",
+            "the password was changed, but cannot be shown: Broken pipe (os error 32); set another one",
+        ),
+        ("account reset-link", "the link was made, but cannot be shown: Broken pipe (os error 32); make another one"),
+        ("account export", "the reader closed the pipe before the end"),
+    ] {
+        let closed = Stdio::from(std::io::pipe().unwrap().1);
+        let ended = Process::start_with_stdout(&mut folder.command(&format!("{line} ada@example.com")), closed).end();
+        assert_eq!((ended.code, ended.stderr), (Some(1), format!("error: {why}\n")), "{line}");
+    }
 }
 
 #[test]

@@ -1,7 +1,5 @@
 //! `petstore account`
 
-use std::io::{Write, stdout};
-
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use tracing::Level;
@@ -10,7 +8,7 @@ use crate::cli::data::database::{find_account, no_account};
 use crate::cli::terminal::confirm::confirm;
 use crate::cli::terminal::hidden_input::read_hidden;
 use crate::cli::terminal::table::{Listed, print_list, strip_bidi};
-use crate::cli::{Outcome, actor, print, tell, with_store};
+use crate::cli::{Outcome, actor, print, print_secret, tell, with_store};
 use crate::config::{Common, ServiceSettings, one_of};
 use crate::domain::account::{LINK_LIFETIME, NewPassword};
 use crate::domain::{Account as AccountRecord, ApiKey, Deployment, Email, Invalid, NewAccount, Role, Secret};
@@ -207,9 +205,7 @@ impl OneAccount {
             let password = given.unwrap_or_else(NewPassword::generate);
             let is_set = store.set_password(account.id, password.hash(), temporary, actor()).await?;
             if is_set && is_generated {
-                writeln!(stdout(), "{}", password.expose()).map_err(|error| {
-                    format!("the password was changed, but cannot be shown: {error}; set another one")
-                })?;
+                print_secret(password.expose(), "the password was changed", "set another one")?;
             }
             Ok(is_set)
         })
@@ -225,7 +221,8 @@ impl OneAccount {
             let (token, until) = (ApiKey::generate(store.deployment()), Clock::System.now().plus(LINK_LIFETIME));
             let is_created = store.create_link(account.id, token.hash(), until, None, actor()).await?;
             if is_created {
-                print(&format!("{}/password/{}\n", addresses.base_url.root(), token.expose()))?;
+                let link = format!("{}/password/{}", addresses.base_url.root(), token.expose());
+                print_secret(&link, "the link was made", "make another one")?;
             }
             Ok(is_created)
         })

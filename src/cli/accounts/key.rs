@@ -1,6 +1,5 @@
 //! `petstore key`
 
-use std::io::{Write, stdout};
 use std::time::Duration;
 
 use clap::Subcommand;
@@ -9,7 +8,7 @@ use serde_json::{Value, json};
 use crate::api::prefer::preferences::Preferences;
 use crate::cli::data::database::find_account;
 use crate::cli::terminal::table::{Listed, print_list, shown};
-use crate::cli::{Outcome, actor, print, with_store};
+use crate::cli::{Outcome, actor, print, print_secret, with_store};
 use crate::config::{Common, at_least_a_second};
 use crate::domain::api_key::{KeyName, NewKey, Rotation};
 use crate::domain::time::duration;
@@ -109,13 +108,10 @@ impl Key {
     }
 }
 
-/// Prints a new key. Fails even if the reader has closed the pipe, because the key cannot be shown again.
-fn show(key: &ApiKey, id: KeyId) -> Outcome {
-    writeln!(stdout(), "{}", key.expose()).map_err(|error| {
-        let id = id.0;
-        let replace = format!("replace it with `petstore key rotate {id} --overlap 0s`");
-        format!("key {id} was created, but cannot be shown: {error}; {replace}").into()
-    })
+/// Prints a new key.
+fn show(key: &ApiKey, KeyId(id): KeyId) -> Outcome {
+    let instead = format!("replace it with `petstore key rotate {id} --overlap 0s`");
+    print_secret(key.expose(), &format!("key {id} was created"), &instead)
 }
 
 impl Listed for KeyRecord {

@@ -9,7 +9,7 @@ use crate::cli::accounts::account::OneAccount;
 use crate::cli::accounts::audit::pages;
 use crate::cli::data::database::find_account;
 use crate::cli::terminal::table::{Listed, PrintedList};
-use crate::cli::{Outcome, print, with_store};
+use crate::cli::{Outcome, print_open, with_store};
 use crate::config::Common;
 use crate::domain::{
     Account, AuditEntry, AuditFilter, Direction, Email, MessageQuery, MessageRecord, OrderQuery, PageLimit, PageQuery,
@@ -113,7 +113,16 @@ fn hide_others(entry: &mut AuditEntry, account: &Email) {
     }
 }
 
-/// A named list of the export. Fails if its reader has closed the pipe, because half an export is no success.
+/// Prints. Fails if the reader has closed the pipe, because half an export is no success.
+fn print(text: &str) -> Outcome {
+    check_open(print_open(text)?)
+}
+
+fn check_open(is_open: bool) -> Outcome {
+    is_open.then_some(()).ok_or_else(|| "the reader closed the pipe before the end".into())
+}
+
+/// A named list of the export.
 struct Part(PrintedList);
 
 impl Part {
@@ -122,8 +131,7 @@ impl Part {
     }
 
     fn add<T: Listed>(&mut self, records: &[T]) -> Outcome {
-        let is_open = self.0.add(records)?;
-        is_open.then_some(()).ok_or_else(|| "the reader closed the pipe before the end".into())
+        check_open(self.0.add(records)?)
     }
 
     fn end(self) -> Outcome {
