@@ -217,8 +217,11 @@ fn database_settings_may_precede_the_command() {
     let listed = Process::start(elsewhere.env("PETSTORE_DATABASE_URL", "postgres://127.0.0.1:1/shop")).end();
     assert_eq!(listed.code, Some(0), "the flag names the database: {listed:?}");
     let mut show = folder.command("config show --data-dir first");
-    let shown = Process::start(show.env("PETSTORE_DATABASE_URL", "postgres://127.0.0.1:1/shop")).end().stdout;
-    assert!(shown.contains("\n# database-url is not set\n"), "{shown}");
+    show.env("PETSTORE_DATABASE_URL", "postgres://127.0.0.1:1/shop").env("PETSTORE_REQUIRE_STANDBYS", "true");
+    let shown = Process::start(&mut show).end().stdout;
+    for setting in ["database-url", "require-standbys"] {
+        assert!(shown.contains(&format!("\n# {setting} is not set\n")), "{shown}");
+    }
     // The last one counts, so that a wrapper's can be overridden.
     folder.succeed("key list --data-dir nowhere --data-dir first");
 

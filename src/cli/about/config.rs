@@ -98,8 +98,13 @@ fn show(common: &Common, matches: &ArgMatches, file: &File) -> Outcome {
     let lines = settings(&command).map(|arg| {
         let name = arg.get_long().unwrap_or_default();
         let from = file.source(arg, matches);
-        // A flag for the folder overrides it.
-        match toml_value(arg, matches).filter(|_| name != "database-url" || common.database_url.is_some()) {
+        // A flag for the folder overrides them.
+        let is_effective = match name {
+            "database-url" => common.database_url.is_some(),
+            "require-standbys" => common.require_standbys == matches.get_flag("require_standbys"),
+            _ => true,
+        };
+        match toml_value(arg, matches).filter(|_| is_effective) {
             Some(value) => format!("{name} = {value} # {from}\n"),
             None if name == "deployment" => deployment_line(common),
             None => format!("# {name} is not set\n"),
