@@ -62,7 +62,7 @@ impl PageError {
 
     /// `what` the user did too often.
     pub fn too_many(what: &str, wait: Duration) -> Self {
-        let minutes = wait.as_secs().div_ceil(60);
+        let minutes = wait.as_secs().div_ceil(60).max(1);
         let later = if minutes == 1 { "a minute".to_owned() } else { format!("{minutes} minutes") };
         let message = format!("There were too many {what}. Try again in {later}.");
         Self { retry_after: Some(wait), ..Self::new(StatusCode::TOO_MANY_REQUESTS, "Too many attempts", message) }

@@ -46,7 +46,8 @@ impl RelayUrl {
 }
 
 fn is_loopback(host: &str) -> bool {
-    host == "localhost" || host.trim_matches(['[', ']']).parse().is_ok_and(|address: IpAddr| address.is_loopback())
+    host.eq_ignore_ascii_case("localhost")
+        || host.trim_matches(['[', ']']).parse().is_ok_and(|address: IpAddr| address.is_loopback())
 }
 
 impl fmt::Display for RelayUrl {
@@ -90,6 +91,7 @@ mod tests {
             ("http://127.1.2.3/", false),
             ("http://[::1]:80/", false),
             ("http://localhost/", false),
+            ("http://LOCALHOST/", false),
             ("https://shop.example/", false),
         ] {
             assert_eq!(RelayUrl::parse(text).expect(text).is_plaintext(), is_plaintext, "{text}");

@@ -181,7 +181,7 @@ fn line_may_have_64_kib_with_any_ending() {
     let folder = Folder::new();
     let line = |length: usize| format!("{REX}{}", " ".repeat(length - REX.len()));
     let longest = line(64 * 1024);
-    folder.write("animals", format!("{longest}\n{longest}\r\n{longest}"));
+    folder.write("animals", format!("\u{feff}{longest}\r\n{longest}\n{longest}"));
     assert_eq!(folder.run("pets import animals").shown(), "exit 0\nimported 3 animals\n");
 
     let longer = line(64 * 1024 + 1);

@@ -107,7 +107,8 @@ fn lines(file: File, progress: ProgressBar) -> impl Iterator<Item = io::Result<R
         let mut bytes = Vec::with_capacity(128);
         loop {
             bytes.clear();
-            if reader.by_ref().take(LONGEST_LINE + 2).read_until(b'\n', &mut bytes)? == 0 {
+            // A byte order mark, CR and LF do not count.
+            if reader.by_ref().take(LONGEST_LINE + 5).read_until(b'\n', &mut bytes)? == 0 {
                 return Ok(None);
             }
             number += 1;
