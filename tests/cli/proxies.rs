@@ -72,7 +72,9 @@ fn check_example(file: &str, adapt: fn(String, &str, &str) -> (String, Vec<&'sta
     let (config, command) = adapt(example, folder.path().to_str().unwrap(), &address);
     let config_file = folder.path().join(file);
     std::fs::write(&config_file, config).unwrap();
-    let _proxy = Process::start(server_program(command[0]).args(&command[1..]).arg(config_file));
+    // Caddy writes to the home folder.
+    let mut proxy = server_program(command[0]);
+    let _proxy = Process::start(proxy.args(&command[1..]).arg(config_file).env("HOME", folder.path()));
     let curl = |name: &str, path: &str, body: Option<&str>| {
         let (host, port) = address.rsplit_once(':').unwrap();
         let mut curl = Command::new("curl");
