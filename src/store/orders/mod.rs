@@ -44,7 +44,7 @@ macro_rules! of_pet {
 /// Lists of the orders of an animal, ascending and descending.
 const LISTS_OF_PET: [Sql; 2] = [of_pet!("> $4 ORDER BY id LIMIT $5"), of_pet!("< $4 ORDER BY id DESC LIMIT $5")];
 
-const FIND: &str = select!("WHERE id = $1 AND (CAST($2 AS bigint) IS NULL OR account_id = $2)");
+const FIND: Sql = both(select!("WHERE id = $1 AND (CAST($2 AS bigint) IS NULL OR account_id = $2)"));
 
 const NAMES: Sql = among!(
     "SELECT orders.id, pets.name, accounts.email FROM orders JOIN pets ON pets.id = pet_id
@@ -103,13 +103,7 @@ impl Store {
 
     /// Returns an order. With `customer`, only one of that customer.
     pub async fn find_order(&self, customer: Option<AccountId>, id: i64) -> Result<Option<Order>> {
-        match self {
-            Self::Sqlite(db) => db.read(|conn| rows::first(conn, FIND, (id, customer))),
-            Self::Postgres(db) => {
-                let rows = Box::pin(db.readers.query(FIND, &[&id, &customer])).await?;
-                Ok(rows.first().map(Order::from_row).transpose()?)
-            }
-        }
+        self.first(FIND, &[&id, &customer]).await
     }
 
     /// Passes a page of the orders of `customer`, or of all customers, to `each`, in the direction of the query. Returns

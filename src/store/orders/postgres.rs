@@ -89,7 +89,7 @@ pub const LISTS: Lists = [
 
 /// Statements prepared on each connection for reads or single writes.
 pub const STATEMENTS: &[&str] = &[
-    FIND, NAMES.postgres, LISTS_OF_PET[0].postgres, LISTS_OF_PET[1].postgres, LISTS[0][0][0], LISTS[0][0][1],
+    FIND.postgres, NAMES.postgres, LISTS_OF_PET[0].postgres, LISTS_OF_PET[1].postgres, LISTS[0][0][0], LISTS[0][0][1],
     LISTS[0][1][0], LISTS[0][1][1], LISTS[1][0][0], LISTS[1][0][1], LISTS[1][1][0], LISTS[1][1][1],
 ];
 

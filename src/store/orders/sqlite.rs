@@ -77,7 +77,7 @@ pub fn place(conn: &WriteConnection<'_>, order: &NewOrder) -> Result<Result<Orde
 pub fn apply(conn: &WriteConnection<'_>, request: OrderTransition) -> Result<Result<Order, TransitionError>> {
     let OrderTransition { account, role, order: id, transition, actor } = request;
     let customer = (role == Role::Customer).then_some(account.0);
-    let found = conn.find(FIND, (id, customer), |row| Order::from_row(row))?;
+    let found = conn.find(FIND.sqlite, (id, customer), |row| Order::from_row(row))?;
     let Some(order) = found else { return Ok(Err(TransitionError::NotFound)) };
     let Some(moved) = order.after(transition, actor.at) else {
         return Ok(Err(TransitionError::WrongStatus { transition, status: order.status }));
