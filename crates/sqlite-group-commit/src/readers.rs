@@ -155,8 +155,7 @@ impl Readers {
         thread_local!(static NUMBER: usize = THREADS.fetch_add(1, Ordering::Relaxed));
         let own = NUMBER.with(|number| number % self.slots.len());
         let (before, from_own) = self.slots.split_at(own);
-        let free = from_own.iter().chain(before).find_map(Mutex::try_lock);
-        free.unwrap_or_else(|| self.slots[own].lock())
+        from_own.iter().chain(before).find_map(Mutex::try_lock).unwrap_or_else(|| self.slots[own].lock())
     }
 }
 

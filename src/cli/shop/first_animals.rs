@@ -30,16 +30,12 @@ impl FirstAnimals {
             None => Ok(Box::new(sample_animals())),
             Some(path) => {
                 let mut file = AnimalFile::open(path, folder)?;
-                let (valid, invalid) = file.check()?;
-                if invalid > 0 {
-                    let why = format!("nothing was imported: {}; correct them", counted(invalid, "invalid line"));
-                    return Err(why.into());
-                }
-                if valid == 0 {
-                    let why = format!("{} has no animals (--pets): to have none, use --empty", path.display());
-                    return Err(why.into());
-                }
-                Ok(file.animals(false))
+                let why = match file.check()? {
+                    (0, 0) => format!("{} has no animals (--pets): to have none, use --empty", path.display()),
+                    (_, 0) => return Ok(file.animals(false)),
+                    (_, invalid) => format!("nothing was imported: {}; correct them", counted(invalid, "invalid line")),
+                };
+                Err(why.into())
             }
         }
     }

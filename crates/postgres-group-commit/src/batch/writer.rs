@@ -186,8 +186,7 @@ impl<W: Write> Writer<W> {
         if next.is_none() {
             next = self.next().await;
         }
-        let (is_open, until) = (next.is_some(), Instant::now() + max_wait);
-        let mut bytes = 0;
+        let (is_open, until, mut bytes) = (next.is_some(), Instant::now() + max_wait, 0);
         while let Some(job) = next {
             if job.deadline > Instant::now() {
                 bytes += job.bytes;

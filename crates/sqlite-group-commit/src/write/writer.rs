@@ -63,8 +63,7 @@ impl Writer {
         let (writes, queue) = WriteQueue::new(&options);
         let wal = Wal::new(wal_index, Arc::clone(&readers), &files.folder, options.clone());
         let (turn_began, record_read, recorded) = (Instant::now(), Instant::now(), None);
-        let writer = Self { queue, readers, files, generations, recorded, record_read, wal, options, turn_began };
-        (writes, writer)
+        (writes, Self { queue, readers, files, generations, recorded, record_read, wal, options, turn_began })
     }
 
     /// Starts the thread that writes.
