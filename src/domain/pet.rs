@@ -97,6 +97,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn sample_animals_are_of_each_status_and_four_categories() {
+        let animals: Vec<_> = sample_animals().map(Result::unwrap).collect();
+        for status in PetStatus::ALL {
+            assert_eq!(animals.iter().filter(|animal| animal.status == status).count(), 10);
+        }
+        for (category, count) in [(1, 8), (2, 8), (3, 7), (4, 7)] {
+            assert_eq!(animals.iter().filter(|animal| animal.category_id == category).count(), count);
+        }
+    }
+
+    #[test]
     fn name_length_is_counted_in_characters() {
         assert!(PetName::parse("ä".repeat(255)).is_ok());
         assert_eq!(PetName::parse(" Rex ".into()).unwrap().as_str(), " Rex ");

@@ -254,29 +254,64 @@ impl Response {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use tokio::net::TcpListener;
 
     use super::*;
 
     #[tokio::test]
-    async fn connection_to_a_server_of_http_1_0_is_not_used_again() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}/", listener.local_addr().unwrap()).parse().unwrap();
-        let server = async {
-            // Keeps its connections open, but reads nothing more from them, so a second request on one would time out.
-            let mut open = Vec::new();
-            loop {
-                let (mut stream, _) = listener.accept().await.unwrap();
-                stream.read_exact(&mut [0; 1]).await.unwrap();
-                stream.write_all(b"HTTP/1.0 200 OK\r\ncontent-length: 0\r\n\r\n").await.unwrap();
-                open.push(stream);
+    async fn connection_is_used_again_after_a_whole_response() {
+        for (response, body, connections) in [
+            ("HTTP/1.1 204 No Content\r\n\r\n", "", 1),
+            ("HTTP/1.1 200 OK\r\nConnection: Keep-Alive\r\nContent-Length: 2\r\n\r\nok", "ok", 1),
+            ("HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n1;a=b\r\no\r\n1\r\nk\r\n0\r\na: b\r\n\r\n", "ok", 1),
+            ("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nok", "ok", 2),
+            ("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok?", "ok", 2),
+            ("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\nok\r\n0\r\n\r\n", "o", 2),
+            ("HTTP/1.0 200 OK\r\ncontent-length: 2\r\n\r\nok", "ok", 2),
+        ] {
+            let (client, accepted) = served(response).await;
+
+            for _ in 0..2 {
+                let answered =
+                    client.send("POST", &HeaderMap::new(), b"{}", Duration::from_mins(1)).await.expect(response);
+                assert_eq!(answered.body, body.as_bytes(), "{response}");
             }
-        };
-        let client = Client::new(&url, None);
-        let send = async || client.send("POST", &HeaderMap::new(), b"{}", Duration::from_mins(1)).await.unwrap();
-        tokio::select! {
-            () = server => unreachable!("it never ends"),
-            _ = async { (send().await, send().await) } => {}
+
+            assert_eq!(accepted.load(Ordering::Relaxed), connections, "{response}");
         }
+    }
+
+    #[tokio::test]
+    async fn first_header_of_a_name_is_found() {
+        let (client, _) =
+            served("HTTP/1.1 503 Busy\r\nRetry-After:  7 \r\nretry-after: 8\r\ncontent-length: 0\r\n\r\n").await;
+
+        let response = client.send("POST", &HeaderMap::new(), b"{}", Duration::from_mins(1)).await.unwrap();
+
+        assert_eq!((response.header("retry-after"), response.header("date")), (Some("7"), None));
+    }
+
+    /// Returns a client of a server that gives this response to each request, and the number of its connections, which it
+    /// keeps open.
+    async fn served(response: &'static str) -> (Client, Arc<AtomicUsize>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = Client::new(&format!("http://{}/", listener.local_addr().unwrap()).parse().unwrap(), None);
+        let accepted = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&accepted);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                count.fetch_add(1, Ordering::Relaxed);
+                tokio::spawn(async move {
+                    let mut stream = BufReader::new(stream);
+                    while stream.read_until(b'}', &mut Vec::new()).await.is_ok_and(|length| length > 0) {
+                        stream.write_all(response.as_bytes()).await.unwrap();
+                    }
+                });
+            }
+        });
+        (client, accepted)
     }
 }

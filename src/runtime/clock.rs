@@ -130,6 +130,18 @@ mod tests {
         assert_eq!(clock.now(), begun.minus(Duration::from_hours(24)).plus(second));
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn clock_that_is_more_than_a_minute_off_has_stepped() {
+        let (begun, minute) = (Timestamp::from_milliseconds(1_795_167_000_123), Duration::from_mins(1));
+        let clock = Clock::fixed(begun);
+        for near in [begun, begun.plus(minute), begun.minus(minute)] {
+            clock.jump_to(near);
+            assert!(tokio::time::timeout(60 * minute, clock.follow()).await.is_err(), "{near:?}");
+        }
+        clock.jump_to(begun.minus(minute + Duration::from_millis(1)));
+        clock.follow().await;
+    }
+
     #[test]
     fn steady_time_of_a_new_process_is_the_wall_time() {
         let steady = Clock::System.steady();

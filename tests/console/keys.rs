@@ -47,8 +47,14 @@ async fn key_may_expire_or_only_read_and_is_listed_by_its_hint() {
     let list = ada.get("/keys").await.body;
     assert!(list.contains("20 Dec 2026") && list.contains("only reads"), "{list}");
     assert!(list.contains(&key[43..]) && !list.contains(&key), "{list}");
+    let used = |list: &str, when: &str, requests: u32| {
+        let fields = [format!(r#""Last used">{when}</td>"#), format!(r#""Requests">{requests}</td>"#)];
+        assert!(fields.iter().all(|field| list.contains(field)), "{fields:?}: {list}");
+    };
+    used(&list, "never", 0);
     assert_eq!(status(&service, &key).await, 200);
     assert_eq!(service.request("POST", "/v1/pets").key(&key).json(REX).send().await.status(), 403);
+    used(&ada.get("/keys").await.body, "just now", 2);
 }
 
 #[tokio::test]

@@ -162,6 +162,14 @@ mod tests {
         }
     }
 
+    #[test]
+    fn reference_of_version_3_0_stands_alone() {
+        let mut value = json!({ "schema": { "$ref": "#/a", "description": "b" }, "items": [{ "$ref": "#/c" }] });
+        wrap_references(&mut value);
+        let schema = json!({ "allOf": [{ "$ref": "#/a" }], "description": "b" });
+        assert_eq!(value, json!({ "schema": schema, "items": [{ "$ref": "#/c" }] }));
+    }
+
     /// `tests/contract` compares the other examples with the responses of a service.
     #[test]
     fn examples_of_errors_that_no_request_causes_are_exact() {

@@ -251,3 +251,19 @@ fn fraction(seed: u64, number: u64) -> f64 {
     // The 53 bits that a double represents exactly.
     ((mixed ^ (mixed >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn preferences_of_a_key_have_at_most_255_characters() {
+        let now = Timestamp::from_milliseconds(1_795_167_000_123);
+        let check = |zeros| {
+            let text = format!("code=503,rate=0.{}1", "0".repeat(zeros));
+            Preferences::for_key(&text, Deployment::Staging, now).map(|stored| stored.len())
+        };
+        assert_eq!(check(237), Ok(255));
+        assert_eq!(check(238).unwrap_err().to_string(), "is longer than 255 characters");
+    }
+}
