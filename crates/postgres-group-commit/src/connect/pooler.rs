@@ -18,15 +18,9 @@ pub async fn refuse_shared(first: &Connection, second: &Connection) -> Result<()
         looks.push((backend(&first.client).await?, backend(&second.client).await?));
     }
     let is_shared = looks.iter().any(|look| look.0 == look.1 || *look != looks[0]);
-    if !is_shared {
-        return Ok(());
-    }
-    Err(Error::Failed(
-        "PgBouncer, or another pooler, shares server connections between clients: set pool_mode = session, or \
-         connect to PostgreSQL directly"
-            .into(),
-        None,
-    ))
+    let why = "PgBouncer, or another pooler, shares server connections between clients: set pool_mode = session, or \
+               connect to PostgreSQL directly";
+    if is_shared { Err(Error::Failed(why.into(), None)) } else { Ok(()) }
 }
 
 /// Identifies the server process that answers, by its number and the start time of its server. Uses the simple protocol,
