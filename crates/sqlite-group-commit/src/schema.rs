@@ -43,12 +43,8 @@ pub trait Schema {
     ///
     /// [`Error::Unavailable`] if the schema is not current.
     fn require_current(&self, conn: &Connection) -> Result<()> {
-        match self.is_current(conn)? {
-            true => Ok(()),
-            false => {
-                Err(Error::Unavailable("its schema is older than this program, and the disk takes no migration".into()))
-            }
-        }
+        let why = "its schema is older than this program, and the disk takes no migration";
+        if self.is_current(conn)? { Ok(()) } else { Err(Error::Unavailable(why.into())) }
     }
 
     /// Fails unless this program can serve a copy of the database once it is migrated. The file may come from anywhere, and
