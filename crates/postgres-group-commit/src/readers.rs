@@ -17,7 +17,7 @@ use super::supervisor::Supervisor;
 /// A group of connections for reads. Every read may use any of them.
 #[derive(Debug)]
 pub struct Readers {
-    supervisors: Vec<Arc<Supervisor>>,
+    pub(super) supervisors: Vec<Arc<Supervisor>>,
     /// Timeout of a read.
     pub(super) timeout: Duration,
     /// Counter for the round robin over the connections.
@@ -78,10 +78,5 @@ impl Readers {
     /// Number of queries that wait for the server. A batch of reads is one, or a few.
     pub fn waiting(&self) -> usize {
         self.max_waiting - self.places.available_permits()
-    }
-
-    /// Number of connections.
-    pub(super) const fn count(&self) -> usize {
-        self.supervisors.len()
     }
 }

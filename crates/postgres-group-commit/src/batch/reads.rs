@@ -53,7 +53,7 @@ impl<R: Read> ReadBatcher<R> {
     pub fn new(readers: &Arc<Readers>) -> Self {
         let (queue, reads) = mpsc::channel(readers.max_waiting);
         let reads = Arc::new(Mutex::new(reads));
-        for _ in 0..readers.count() {
+        for _ in &readers.supervisors {
             tokio::spawn(work(Arc::clone(&reads), Arc::clone(readers)));
         }
         Self { queue, readers: Arc::clone(readers) }
