@@ -18,7 +18,7 @@ use crate::telemetry::traces;
 pub fn start(app: &App, tls: Option<Tls>) -> JoinHandle<()> {
     let App { api, console, audit_retention } = app.clone();
     let certificate = OptionFuture::from(tls.map(Tls::follow));
-    app.api.workers.spawn(async move {
+    app.api.workers.runtime.spawn(async move {
         tokio::join!(
             api.api_keys.follow(),
             api.api_keys.write_down_uses(),

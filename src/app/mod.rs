@@ -102,7 +102,7 @@ impl App {
         self.console.wrong_passwords.report();
         if *stop.borrow() != Stop::Now {
             let api = Arc::clone(&self.api);
-            let flush = self.api.workers.spawn(async move { api.api_keys.flush().await });
+            let flush = self.api.workers.runtime.spawn(async move { api.api_keys.flush().await });
             // Not worth a longer wait for a disk that does not respond.
             let _ = tokio::time::timeout(FLUSH_TIMEOUT, flush).await;
         }

@@ -48,7 +48,7 @@ pub async fn until_stopped(
 ) -> Result<()> {
     let store = Arc::clone(&api.store);
     // On a read-only disk, it examines the files.
-    let mut failed = api.workers.spawn(async move { store.failed().await });
+    let mut failed = api.workers.runtime.spawn(async move { store.failed().await });
     let mut failure = None;
     loop {
         tokio::select! {
@@ -84,7 +84,7 @@ pub async fn finish(backups: Option<Backups>, relay: Option<Relay>, api: &Api, s
         OptionFuture::from(backups.map(Backups::stop)).await;
         OptionFuture::from(relay.map(Relay::stop)).await;
         let store = Arc::clone(&api.store);
-        let closed = api.workers.spawn(async move { store.close().await });
+        let closed = api.workers.runtime.spawn(async move { store.close().await });
         if timeout(CLOSE_TIMEOUT, closed).await.is_err() {
             tracing::error!("timed out closing the database, exiting");
         }

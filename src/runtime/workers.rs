@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
-use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 /// Maximum time that a health check waits for the store. Longer than PostgreSQL's own check takes, and below a second,
@@ -35,10 +34,6 @@ impl Workers {
         Self { runtime: Handle::current(), checks: Arc::new(Semaphore::new(CHECKS)) }
     }
 
-    pub fn spawn<T: Send + 'static>(&self, task: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
-        self.runtime.spawn(task)
-    }
-
     /// Runs `check`, which may block its thread.
     ///
     /// # Errors
@@ -47,7 +42,7 @@ impl Workers {
     pub async fn check<T: Send + 'static>(&self, check: impl Future<Output = T> + Send + 'static) -> Result<T, String> {
         let checked = async {
             let permit = Arc::clone(&self.checks).acquire_owned().await;
-            let check = self.spawn(async move {
+            let check = self.runtime.spawn(async move {
                 let checked = check.await;
                 drop(permit);
                 checked
@@ -73,7 +68,7 @@ mod tests {
         let blocked = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
         let workers = Workers { runtime: blocked.handle().clone(), ..Workers::current() };
         let (end, ended) = mpsc::channel::<()>();
-        workers.spawn(async move { ended.recv() });
+        workers.runtime.spawn(async move { ended.recv() });
         let checked = join_all((0..=CHECKS).map(|_| workers.check(async {}))).await;
         assert!(checked.iter().all(|late| *late == Err("the database did not respond within 850ms".into())));
         drop(end);

@@ -42,7 +42,7 @@ pub async fn list(api: &Api, head: &Parts) -> Result<Response, ApiError> {
     // After the requests, so that one that is removed meanwhile counts.
     let dropped = api.account_requests.dropped(account);
     // On the workers, because this thread responds to health checks, and the JSON may have 16 MiB.
-    let listed = api.workers.spawn(async move {
+    let listed = api.workers.runtime.spawn(async move {
         let requests = kept.iter().rev().filter(|request| selects(request));
         Value::from_iter(requests.map(|request| shown(request))).to_string()
     });
