@@ -150,7 +150,7 @@ impl Postgres {
     }
 
     pub async fn close(&self) {
-        tokio::join!(self.pets.close(), self.messages.close(), self.orders.close(), self.transitions.close());
+        tokio::join!(self.pets.close(), self.messages.close(), self.orders.close(), self.transitions.queue.close());
         self.cluster.close();
     }
 }

@@ -43,7 +43,7 @@ impl<W: Write> WriteQueues<W> {
     }
 
     pub async fn close(&self) {
-        tokio::join!(self.plain.close(), self.keyed.close());
+        tokio::join!(self.plain.queue.close(), self.keyed.queue.close());
     }
 }
 
@@ -51,7 +51,7 @@ impl<W: Write> WriteQueues<W> {
 #[derive(Debug)]
 pub struct WriteQueue<W: Write, const TAKES_KEYS: bool> {
     name: &'static str,
-    queue: postgres_group_commit::WriteQueue<Keyed<W, TAKES_KEYS>>,
+    pub queue: postgres_group_commit::WriteQueue<Keyed<W, TAKES_KEYS>>,
     meter: Arc<WriterMeter>,
 }
 
@@ -82,10 +82,6 @@ impl<W: Write, const TAKES_KEYS: bool> WriteQueue<W, TAKES_KEYS> {
     /// Returns the name of the queue, its metrics, and the number of writes that wait.
     pub fn meter(&self) -> (&'static str, &WriterMeter, i64) {
         (self.name, &self.meter, self.queue.waiting() as i64)
-    }
-
-    pub async fn close(&self) {
-        self.queue.close().await;
     }
 }
 
