@@ -6,24 +6,21 @@ use axum::response::Response;
 
 use crate::console::session::SignedIn;
 use crate::console::{NO_SECTION, PageError, Site, page};
-use crate::domain::{Deployment, Role, grouped, sample_animals};
-use crate::store::StoreError;
+use crate::domain::{Deployment, Role, sample_animals};
+use crate::store::{Contents, StoreError};
 
 #[derive(Template)]
 #[template(path = "console/reset.html")]
 struct Reset<'a> {
     site: Site<'a>,
-    animals: String,
-    orders: String,
-    messages: String,
+    deleted: Contents,
 }
 
 pub async fn confirm(who: SignedIn) -> Result<Response, PageError> {
     check(&who)?;
     let deleted = who.api().store.before_reset().await.map_err(refusal)?;
-    let [animals, orders, messages] = [deleted.animals, deleted.orders, deleted.messages].map(grouped);
     let site = Site::new(&who, "Reset this store", NO_SECTION);
-    Ok(page(StatusCode::OK, &Reset { site, animals, orders, messages }))
+    Ok(page(StatusCode::OK, &Reset { site, deleted }))
 }
 
 pub async fn reset(who: SignedIn) -> Result<Response, PageError> {
