@@ -9,7 +9,7 @@ use crate::api::{Addresses, Operation};
 use crate::console::session::CurrentUser;
 use crate::console::shown::{Plot, SampleRequest};
 use crate::console::{PageError, Site, page};
-use crate::domain::{Deployment, PageQuery, PetStatus, Role, StatusCounts, grouped};
+use crate::domain::{Deployment, PageQuery, PetStatus, Role, StatusCounts};
 
 #[derive(Template)]
 #[template(path = "console/welcome.html")]
@@ -59,10 +59,4 @@ pub async fn show(user: CurrentUser) -> Result<Response, PageError> {
         warns_of_removal: now < deprecation::REMOVED_AT,
     };
     Ok(page(StatusCode::OK, &overview))
-}
-
-impl Overview<'_> {
-    fn cards(&self) -> [(PetStatus, String); 3] {
-        PetStatus::ALL.map(|status| (status, grouped(self.counts[status as usize])))
-    }
 }
