@@ -61,10 +61,6 @@ impl<'a> Row<'a> {
     fn duration(&self) -> String {
         format!("{:.1} ms", self.request.took.as_secs_f64() * 1_000.0)
     }
-
-    fn time(&self) -> String {
-        times::second(self.request.at)
-    }
 }
 
 /// The results by which the list is filtered: value and text.
