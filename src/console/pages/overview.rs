@@ -4,8 +4,8 @@ use askama::Template;
 use axum::http::StatusCode;
 use axum::response::Response;
 
+use crate::api::Operation;
 use crate::api::documents::deprecation;
-use crate::api::{Addresses, Operation};
 use crate::console::session::CurrentUser;
 use crate::console::shown::{Plot, SampleRequest};
 use crate::console::{PageError, Site, page};
@@ -15,8 +15,6 @@ use crate::domain::{Deployment, PageQuery, PetStatus, Role, StatusCounts};
 #[template(path = "console/welcome.html")]
 struct Welcome<'a> {
     site: Site<'a>,
-    addresses: &'a Addresses,
-    is_durable: bool,
     /// A first API call.
     request: SampleRequest,
 }
@@ -25,12 +23,10 @@ struct Welcome<'a> {
 #[template(path = "console/overview.html")]
 struct Overview<'a> {
     site: Site<'a>,
-    addresses: &'a Addresses,
     counts: StatusCounts,
     plot: Plot,
     /// Number of failed requests among the latest of the account.
     failed: usize,
-    database: String,
     has_keys: bool,
     may_reset: bool,
     /// False once `GET /pets/{petId}` is removed.
@@ -38,22 +34,18 @@ struct Overview<'a> {
 }
 
 pub async fn show(user: CurrentUser) -> Result<Response, PageError> {
-    let addresses = &*user.addresses;
     let Some(session) = &user.session else {
         let site = Site::new(&user, "An animal store with an API", "");
-        let url = format!("{}{}?status=available", addresses.base_url.as_str(), Operation::ListPets.api_path());
-        let (request, is_durable) = (SampleRequest::get(url), user.api().store.is_durable());
-        return Ok(page(StatusCode::OK, &Welcome { site, addresses, is_durable, request }));
+        let url = format!("{}{}?status=available", user.addresses.base_url.as_str(), Operation::ListPets.api_path());
+        return Ok(page(StatusCode::OK, &Welcome { site, request: SampleRequest::get(url) }));
     };
     let now = user.api().clock.now();
     let requests = user.api().account_requests.of(session.account);
     let overview = Overview {
         site: Site::new(&user, "Overview", ""),
-        addresses,
         counts: user.api().pet_counts.get(&user.api().store).await?,
         plot: Plot::new(&user.api().requests.last_hour(|| user.api().traffic.api_requests())),
         failed: requests.iter().filter(|request| request.is_failed()).count(),
-        database: user.api().store.database(),
         has_keys: !user.api().store.list_keys_of(session.account, &PageQuery::newest(), now).await?.0.is_empty(),
         may_reset: session.role == Role::Staff && user.api().store.deployment() == Deployment::Staging,
         warns_of_removal: now < deprecation::REMOVED_AT,
