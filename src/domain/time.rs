@@ -64,7 +64,7 @@ impl Timestamp {
     }
 
     /// Times after the year 9999 are displayed as the maximum.
-    fn displayed(self) -> jiff::Timestamp {
+    pub fn displayed(self) -> jiff::Timestamp {
         jiff::Timestamp::from_millisecond(self.0).unwrap_or(jiff::Timestamp::MAX)
     }
 

@@ -30,8 +30,7 @@ pub fn ago(time: Timestamp, now: Timestamp) -> String {
 }
 
 fn format(time: Timestamp, format: &str) -> String {
-    let time = jiff::Timestamp::from_millisecond(time.as_milliseconds()).unwrap_or(jiff::Timestamp::MAX);
-    time.strftime(format).to_string()
+    time.displayed().strftime(format).to_string()
 }
 
 #[cfg(test)]
