@@ -58,6 +58,11 @@ pub fn grouped(number: u64) -> String {
     groups.join(",")
 }
 
+/// Returns `text` as a JSON string.
+pub fn json_string(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
 fn write_json_string(out: &mut Vec<u8>, text: &str) {
     serde_json::to_writer(out, text).expect("encoding a string into a Vec cannot fail");
 }

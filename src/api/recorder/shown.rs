@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::body::ReadBody;
 use crate::api::input::fields::{read_object, string};
 use crate::api::operations::Operation;
-use crate::domain::{Message, NewOrder, NewPet};
+use crate::domain::{Message, NewOrder, NewPet, json_string};
 use crate::redaction::HIDDEN;
 
 /// The beginning of the text that replaces a body that is not a JSON object.
@@ -64,7 +64,7 @@ pub fn body(ReadBody { bytes, is_complete }: ReadBody<'_>, operation: Option<Ope
     let mut shown = Vec::new();
     let read = read_object(serde_json::Deserializer::from_slice(bytes), |name, value| {
         let is_shown = string(name).is_ok_and(|name| fields.contains(&&*name));
-        let value = if is_shown { unescaped(value) } else { quoted(HIDDEN).into() };
+        let value = if is_shown { unescaped(value) } else { json_string(HIDDEN).into() };
         shown.push(format!("{}:{value}", unescaped(name)));
     });
     match read {
@@ -82,11 +82,7 @@ fn unescaped(value: &str) -> Cow<'_, str> {
     if !value.contains("\\u") {
         return value.into();
     }
-    serde_json::from_str::<Value>(value).map_or_else(|_| quoted(HIDDEN), |value| value.to_string()).into()
-}
-
-fn quoted(text: &str) -> String {
-    Value::from(text).to_string()
+    serde_json::from_str::<Value>(value).map_or_else(|_| json_string(HIDDEN), |value| value.to_string()).into()
 }
 
 #[cfg(test)]

@@ -17,11 +17,6 @@ impl SampleRequest {
     }
 }
 
-/// Quotes `text` for TypeScript, Python and Go, which all accept JSON strings.
-pub fn quoted(text: &str) -> String {
-    serde_json::Value::from(text).to_string()
-}
-
 /// Quotes `text` for a shell.
 pub fn shell_quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
@@ -30,10 +25,11 @@ pub fn shell_quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::json_string;
 
     #[test]
     fn quotes_are_escaped() {
         assert_eq!(shell_quoted(r#"{"name":"O'Malley"}"#), r#"'{"name":"O'\''Malley"}'"#);
-        assert_eq!(quoted(r#"{"name":"O'Malley"}"#), r#""{\"name\":\"O'Malley\"}""#);
+        assert_eq!(json_string(r#"{"name":"O'Malley"}"#), r#""{\"name\":\"O'Malley\"}""#);
     }
 }
