@@ -10,7 +10,7 @@ use crate::telemetry::metrics::{Counter, Exposition};
 /// State of this process's relay.
 #[derive(Debug, Default)]
 pub struct Status {
-    message_queued: Notify,
+    pub(super) message_queued: Notify,
     is_active: AtomicBool,
     /// Last count of queued messages.
     queued: AtomicU64,
@@ -24,10 +24,6 @@ impl Status {
     /// Wakes the relay, so that a new message is sent at once.
     pub fn message_queued(&self) {
         self.message_queued.notify_one();
-    }
-
-    pub(super) async fn next_message(&self) {
-        self.message_queued.notified().await;
     }
 
     pub(super) fn set_active(&self) {

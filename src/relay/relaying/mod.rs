@@ -136,7 +136,7 @@ impl<R: Receiver> Relaying<R> {
             };
             tokio::select! {
                 biased;
-                () = self.status.next_message(), if wakes_on_message => {}
+                () = self.status.message_queued.notified(), if wakes_on_message => {}
                 () = sleep(wait) => {}
             }
         }
