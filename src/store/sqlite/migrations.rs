@@ -57,10 +57,6 @@ const OBJECTS: &str = "SELECT type || ' ' || name || ' of ' || tbl_name, sql FRO
 /// The first relay of a database creates it.
 const RELAY_INDEX: &str = "index messages_by_sending of messages";
 
-fn objects(conn: &Connection) -> Result<Vec<Object>> {
-    rows::all(conn, OBJECTS, [])
-}
-
 /// Returns the history of a database, its objects, and those of a new database of this version. Fails if it is newer than
 /// this program, or its history diverges.
 fn objects_of(conn: &Connection) -> Result<(Vec<Applied>, Vec<Object>, Vec<Object>)> {
@@ -72,11 +68,11 @@ fn objects_of(conn: &Connection) -> Result<(Vec<Applied>, Vec<Object>, Vec<Objec
     migrations::missing(MIGRATIONS, &applied)?;
     let mut fresh = Connection::open_in_memory()?;
     apply(&mut fresh, &MIGRATIONS[..applied.len()], None)?;
-    let found = objects(conn)?;
+    let found: Vec<Object> = rows::all(conn, OBJECTS, [])?;
     if found.iter().any(|(name, _)| name == RELAY_INDEX) {
         fresh.execute_batch(if version < 3 { FIRST_INDEX } else { INDEX })?;
     }
-    Ok((applied, found, objects(&fresh)?))
+    Ok((applied, found, rows::all(&fresh, OBJECTS, [])?))
 }
 
 /// Rejects a database that opening would reject, or whose schema differs from the one that its migrations create. Reads no
