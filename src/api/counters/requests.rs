@@ -98,12 +98,7 @@ impl Traffic {
     /// The route of a page, by its path template.
     pub fn page(&self, template: &str) -> Arc<Route> {
         let mut pages = self.pages.lock();
-        if let Some(page) = pages.get(template) {
-            return Arc::clone(page);
-        }
-        let page = Arc::new(Route::new(template, false));
-        pages.insert(template.to_owned(), Arc::clone(&page));
-        page
+        Arc::clone(pages.entry(template.to_owned()).or_insert_with(|| Arc::new(Route::new(template, false))))
     }
 
     /// Counts the requests to the operations of the API; not health checks, pages and files.
