@@ -13,21 +13,15 @@ pub struct WriterMeter {
 
 impl Default for WriterMeter {
     fn default() -> Self {
-        Self { refused: Counter::default(), batch: Histogram::of_sizes(), commit: Histogram::of_durations() }
+        Self { refused: Counter::default(), batch: Histogram::of_sizes(), commit: Histogram::default() }
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ReaderMeter {
     /// Reads rejected because too many were waiting.
     pub refused: Counter,
     pub duration: Histogram,
-}
-
-impl Default for ReaderMeter {
-    fn default() -> Self {
-        Self { refused: Counter::default(), duration: Histogram::of_durations() }
-    }
 }
 
 /// The file system of the embedded database, in bytes.

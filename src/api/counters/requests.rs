@@ -60,7 +60,7 @@ pub struct Route {
     methods: [Answered; METHODS.len()],
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Answered {
     /// In the order of [`STATUSES`], followed by all others.
     statuses: [Counter; STATUSES.len() + 1],
@@ -166,9 +166,7 @@ impl Traffic {
 
 impl Route {
     fn new(template: &str, is_simulated: bool) -> Self {
-        let answered =
-            |_| Answered { statuses: std::array::from_fn(|_| Counter::default()), duration: Histogram::of_durations() };
-        Self { template: template.into(), is_simulated, methods: std::array::from_fn(answered) }
+        Self { template: template.into(), is_simulated, methods: Default::default() }
     }
 
     /// Returns `labels` without the last one, [`SIMULATED`], if it does not apply.

@@ -57,12 +57,14 @@ pub struct Histogram {
     sum: AtomicU64,
 }
 
-impl Histogram {
-    /// Returns a histogram of durations, displayed in seconds.
-    pub fn of_durations() -> Self {
+/// A histogram of durations, displayed in seconds.
+impl Default for Histogram {
+    fn default() -> Self {
         Self::new(&DURATIONS, 1e9)
     }
+}
 
+impl Histogram {
     /// Returns a histogram of numbers of writes.
     pub fn of_sizes() -> Self {
         Self::new(&SIZES, 1.0)
