@@ -121,3 +121,99 @@ impl Deliveries {
         }
     }
 }
+
+#[cfg(test)]
+pub mod tests {
+    use std::fmt;
+
+    use tokio::time::sleep;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::domain::{MessageText, Timestamp};
+
+    pub const ADA: AccountId = AccountId(1);
+    pub const BEN: AccountId = AccountId(2);
+
+    /// Does what the text of a message says, after as many milliseconds: `200 acknowledge`.
+    pub struct Scripted;
+
+    impl fmt::Display for Scripted {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a test")
+        }
+    }
+
+    impl Receiver for Scripted {
+        async fn deliver(&self, message: &Message) -> Result<(), Failure> {
+            let (milliseconds, outcome) = message.text.as_str().split_once(' ').unwrap();
+            sleep(Duration::from_millis(milliseconds.parse().unwrap())).await;
+            match outcome {
+                "acknowledge" => Ok(()),
+                "reject" => Err(Failure::Message("of the message".into())),
+                _ => Err(Failure::Endpoint("of the endpoint".into(), None)),
+            }
+        }
+    }
+
+    const fn id(number: u128) -> MessageId {
+        MessageId(Uuid::from_u128(number))
+    }
+
+    /// Starts a delivery for each account and text. The ids of the messages follow the number of those in flight.
+    pub fn start(deliveries: &mut Deliveries, scripts: &[(AccountId, &str)]) {
+        for (account, text) in scripts {
+            let text = MessageText::parse((*text).into()).unwrap();
+            let (id, created_at) = (id(deliveries.count() as u128 + 1), Timestamp::from_milliseconds(0));
+            deliveries.start(Arc::new(Scripted), Message { id, account: *account, text, created_at });
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn message_is_known_from_its_start_until_it_is_marked_as_sent() {
+        let mut deliveries = Deliveries::default();
+        start(&mut deliveries, &[(ADA, "1 acknowledge"), (ADA, "2 reject"), (BEN, "3 acknowledge")]);
+        assert_eq!([ADA, BEN].map(|account| deliveries.count_of(account)), [2, 1]);
+        assert_eq!([1, 2, 3, 4].map(|number| deliveries.has(id(number))), [true, true, true, false]);
+
+        deliveries.finish().await;
+
+        assert_eq!([1, 2, 3, 4].map(|number| deliveries.has(id(number))), [true, false, true, false]);
+        assert!(deliveries.has_failed && !deliveries.has_undelayed && deliveries.count() == 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failure_counts_what_was_acknowledged_meanwhile() {
+        for (other, is_paused) in [(ADA, false), (BEN, true)] {
+            let mut deliveries = Deliveries::default();
+            start(&mut deliveries, &[(other, "1 acknowledge"), (ADA, "2 fail")]);
+            deliveries.finish().await;
+            assert_eq!(deliveries.delays.is_account_paused(ADA), is_paused);
+            assert!(!deliveries.delays.has_failed(), "the endpoint works");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn account_is_deferred_after_a_failure_or_a_slow_response() {
+        let mut deliveries = Deliveries::default();
+        let (quick, slow) = ("200 acknowledge", "201 acknowledge");
+        for (text, is_deferred) in [(quick, false), ("1 reject", true), (slow, true), (quick, false)] {
+            start(&mut deliveries, &[(ADA, text)]);
+            deliveries.record_next().await;
+            assert_eq!((deliveries.is_deferred(ADA), deliveries.is_slow), (is_deferred, text == slow), "{text}");
+            assert!(!deliveries.is_deferred(BEN));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failure_without_space_for_a_delay_is_remembered() {
+        let mut deliveries = Deliveries::default();
+        let mut others = (1..).map(|number| AccountId(-number));
+        while deliveries.delays.message_rejected(others.next().unwrap(), id(1)) {}
+        for account in [ADA, AccountId(-1)] {
+            start(&mut deliveries, &[(account, "1 reject")]);
+            deliveries.finish().await;
+            assert!(deliveries.has_undelayed, "{account:?}");
+        }
+    }
+}

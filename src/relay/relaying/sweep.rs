@@ -145,3 +145,35 @@ impl<R: Receiver> Relaying<R> {
         Ok(true)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outage_ends_when_nothing_is_delayed() {
+        for (has_delayed, has_acknowledged, in_flight, expected) in
+            [(false, false, 0, true), (false, false, 1, false), (false, true, 1, true), (true, true, 0, false)]
+        {
+            let sweep = |is_done| Sweep { is_done, has_delayed, has_acknowledged, ..Sweep::default() };
+            assert_eq!(sweep(true).ends_outage(in_flight), expected);
+            assert!(!sweep(false).ends_outage(in_flight));
+        }
+    }
+
+    #[test]
+    fn message_causes_no_sweep_while_many_are_delayed() {
+        for (has_delayed, batches, expected) in [(false, 2, true), (true, 1, true), (true, 2, false)] {
+            let sweep = |is_done| Sweep { is_done, has_delayed, batches, ..Sweep::default() };
+            assert_eq!(sweep(true).may_repeat_on_message(), expected);
+            assert!(!sweep(false).may_repeat_on_message());
+        }
+    }
+
+    #[test]
+    fn accounts_are_counted_once() {
+        let mut sweep = Sweep::default();
+        [1, 1, 2, 2, 3].map(|number| sweep.count(AccountId(number)));
+        assert_eq!(sweep.accounts, 3);
+    }
+}

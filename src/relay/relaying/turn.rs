@@ -133,3 +133,84 @@ impl<R: Receiver> Relaying<R> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::sweep::Sweep;
+    use super::*;
+    use crate::relay::deliveries::Deliveries;
+    use crate::relay::deliveries::tests::{ADA, BEN, Scripted, start};
+    use crate::runtime::clock::Clock;
+    use crate::store::Store;
+    use crate::store::sqlite::{Options, Sqlite};
+
+    /// Returns a relay with messages of this number of accounts.
+    fn relaying(accounts: usize) -> Relaying<Scripted> {
+        let folder = tempfile::tempdir().unwrap();
+        Relaying {
+            receiver: Arc::new(Scripted),
+            deliveries: Deliveries::default(),
+            store: Arc::new(Store::Sqlite(Sqlite::open(&Options::new(folder.path())).unwrap())),
+            clock: Clock::System,
+            status: Arc::default(),
+            lease: Default::default(),
+            lease_confirmed_at: None,
+            next_count: Instant::now(),
+            sweep: Sweep::default(),
+            pass_starts: [None; 2],
+            accounts,
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn account_has_less_beside_others_and_after_failures() {
+        for (accounts, is_slow, has_failed, length, most) in [
+            (1, true, true, TURN_ALONE, [16, 16]),
+            (2, true, false, TURN, [8, 8]),
+            (5, false, false, TURN, [8, 8]),
+            (5, true, false, TURN, [4, 4]),
+            (5, true, true, TURN, [1, 4]),
+        ] {
+            let mut relaying = relaying(accounts);
+            assert_eq!(relaying.begin_turn(ADA, false).ends, Instant::now() + length);
+            relaying.deliveries.is_slow = is_slow;
+            if has_failed {
+                relaying.deliveries.delays.message_rejected(ADA, MessageId::MIN);
+            }
+            assert_eq!([ADA, BEN].map(|account| relaying.most_of(account)), most);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn two_places_are_kept_for_accounts_with_fewer_deliveries() {
+        let mut relaying = relaying(1);
+        let [ada, ben] = [ADA, BEN].map(|account| relaying.begin_turn(account, true));
+        start(&mut relaying.deliveries, &[(BEN, "1000 acknowledge"); 13]);
+        assert!(relaying.has_place(&ben).await);
+        start(&mut relaying.deliveries, &[(ADA, "1000 acknowledge")]);
+        assert!(!relaying.has_place(&ben).await && relaying.has_place(&ada).await);
+        start(&mut relaying.deliveries, &[(ADA, "1000 acknowledge")]);
+        assert!(!relaying.has_place(&ada).await);
+
+        let begun = Turn { last: Some(MessageId::MIN), ends: Instant::now() + TURN, ..ada };
+        assert!(!relaying.has_place(&begun).await, "the turn ends before a delivery");
+        let begun = Turn { ends: Instant::now() + 2 * TURN_ALONE, started: AT_ONCE_OF_ACCOUNT, ..begun };
+        assert!(relaying.has_place(&begun).await, "deliveries have ended");
+        tokio::time::advance(2 * TURN_ALONE).await;
+        assert!(!relaying.has_place(&begun).await, "the turn has ended");
+        assert!(relaying.has_place(&Turn { started: AT_ONCE_OF_ACCOUNT - 1, ..begun }).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn account_without_deliveries_waits_for_a_place_unless_it_is_deferred() {
+        let mut relaying = relaying(2);
+        start(&mut relaying.deliveries, &[(BEN, "1000 acknowledge"); AT_ONCE]);
+        relaying.deliveries.delays.message_rejected(ADA, MessageId::MIN);
+        let [ada, other] = [ADA, AccountId(3)].map(|account| relaying.begin_turn(account, true));
+        assert!(!relaying.has_place(&ada).await && relaying.sweep.is_crowded);
+        assert!(relaying.has_place(&other).await);
+        assert_eq!(relaying.deliveries.count(), AT_ONCE - 1);
+    }
+}
