@@ -307,6 +307,9 @@ mod tests {
         }
         delays.endpoint_failed(ADA, ID, Meanwhile::OfAccount);
         assert!(!delays.is_account_paused(ADA) && delays.is_delayed(ADA, ID));
+        delays.endpoint_failed(BEN, ID, Meanwhile::OfOthers);
+        delays.acknowledged(ADA, ID);
+        assert!(delays.is_account_paused(BEN), "the endpoint was not down");
     }
 
     #[tokio::test(start_paused = true)]
@@ -331,7 +334,10 @@ mod tests {
         // A message of Ada's that waits only because her account is paused.
         delays.retry(&format!("{} {}", MessageId::MAX, ADA.0));
         assert!(!delays.is_account_paused(ADA) && delays.is_delayed(ADA, ID) && delays.is_account_paused(BEN));
+        delays.set_resume_after(BEN, Some(ID));
+        assert_eq!(delays.resume_after(BEN), Some(ID));
         delays.retry(&format!("{ID} {}", BEN.0));
+        assert_eq!(delays.resume_after(BEN), None);
         assert!(
             !delays.is_account_paused(BEN) && !delays.is_delayed(BEN, ID) && delays.is_delayed(BEN, MessageId::MIN)
         );

@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn accounts_are_counted_once() {
         let mut sweep = Sweep::default();
-        [1, 1, 2, 2, 3].map(|number| sweep.count(AccountId(number)));
+        [1, 1, 2, 2, 3].into_iter().for_each(|number| sweep.count(AccountId(number)));
         assert_eq!(sweep.accounts, 3);
     }
 }
