@@ -145,6 +145,10 @@ mod tests {
         let failed = apply(&mut client, &failing, None).await.unwrap_err().to_string();
 
         assert!(failed.contains("__later: relation \"missing\" does not exist"), "{failed}");
+        client.batch_execute("SET ROLE pg_read_all_data").await.unwrap();
+        let refused = apply(&mut client, &with_later("DROP TABLE pets"), None).await.unwrap_err().to_string();
+        assert!(refused.ends_with(": run `petstore migrate` with the role that owns the tables"), "{refused}");
+        client.batch_execute("RESET ROLE").await.unwrap();
         assert_eq!(Schema::read(&client).await.unwrap().applied, NEWEST);
 
         let known = with_later("CREATE TABLE later AS SELECT name FROM pets");

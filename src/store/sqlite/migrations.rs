@@ -140,6 +140,18 @@ mod tests {
     }
 
     #[test]
+    fn database_of_each_version_may_have_the_index_of_a_relay() {
+        for version in 1..=MIGRATIONS.len() {
+            let mut conn = Connection::open_in_memory().unwrap();
+            apply(&mut conn, &MIGRATIONS[..version], None).unwrap();
+            conn.execute_batch(if version <= 2 { FIRST_INDEX } else { INDEX }).unwrap();
+            verify(&conn).unwrap();
+            run(&mut conn, None).unwrap();
+            verify(&conn).unwrap();
+        }
+    }
+
+    #[test]
     fn foreign_database_is_rejected() {
         let conn = Connection::open_in_memory().unwrap();
         refuse_foreign(&conn).unwrap();
