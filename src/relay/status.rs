@@ -87,7 +87,7 @@ mod tests {
     async fn message_wakes_the_relay_once() {
         let status = Status::default();
         status.message_queued();
-        status.next_message().await;
-        assert!(timeout(Duration::from_mins(1), status.next_message()).await.is_err());
+        status.message_queued.notified().await;
+        assert!(timeout(Duration::from_mins(1), status.message_queued.notified()).await.is_err());
     }
 }
