@@ -95,6 +95,10 @@ async fn components_count_their_work() {
     // The first read and one in 16 are measured.
     let has_measured = |scraped: &Response| scraped.metric("petstore_read_duration_seconds_count") >= 1.0;
     assert!(has_measured(&scraped) && has_measured(&postgres.metrics().await));
+    for connections in ["wanted", "up"] {
+        let sample = format!(r#"petstore_postgres_connections_{connections}{{purpose="animals"}}"#);
+        assert_eq!(postgres.metrics().await.metric(&sample), 1.0, "{sample}");
+    }
     let (cached, read) = (r#"petstore_pages_total{from="memory"}"#, r#"petstore_pages_total{from="database"}"#);
     assert_eq!(scraped.metric(cached) + scraped.metric(read), 4.0);
     assert!(scraped.metric(read) >= 1.0);

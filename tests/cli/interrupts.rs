@@ -1,7 +1,8 @@
 //! SIGINT, SIGTERM and SIGHUP while a command writes: no unfinished file is left, and the message says what was written.
 
 use std::fs;
-use testkit::{Ended, Folder, Process, Signal, petstore};
+use testkit::postgres::{OpenTransaction, database, sessions};
+use testkit::{Ended, Folder, Process, Signal, TIMEOUT, new_pet, petstore, within};
 
 /// A folder with 50,000 animals, in the database and as a file, so that commands run long enough to be interrupted.
 fn filled() -> Folder {
@@ -85,4 +86,19 @@ fn interrupted_import_adds_nothing() {
         assert_eq!(ended.shown(), "exit 130\nerror: interrupted: nothing was imported\n");
         assert_eq!(folder.succeed("pets export --data-dir new"), "");
     }
+}
+
+#[test]
+fn second_signal_ends_a_command_that_waits() {
+    let (folder, url) = (Folder::new(), database());
+    folder.write("animals", new_pet("Rex"));
+    folder.succeed(&format!("migrate --database-url {url}"));
+    let _holder = OpenTransaction::begin(&url, "LOCK TABLE pets");
+    let mut waiting = Process::start(&mut folder.command(&format!("pets import animals --database-url {url}")));
+    within(TIMEOUT, "waiting for the table", || sessions(&url, "wait_event_type = 'Lock'") > 0);
+    within(TIMEOUT, "ending", || {
+        waiting.signal(Signal::INT);
+        waiting.has_ended()
+    });
+    assert_eq!(waiting.end().code, Some(130));
 }

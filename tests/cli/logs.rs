@@ -176,6 +176,13 @@ async fn signals_change_the_level_while_the_service_runs() {
     server.signal(Signal::USR2);
     assert_eq!(server.logged("log level changed")["log_level"], "info");
     Request::new(store, "GET", "/v1/elsewhere").send().await;
+    for (signal, level) in
+        [(Signal::USR2, "warn"), (Signal::USR2, "error"), (Signal::USR1, "warn"), (Signal::USR1, "info")]
+    {
+        server.signal(signal);
+        let line = server.logged("log level changed");
+        assert_eq!((&line["log_level"], &line["level"]), (&level.into(), &level.to_uppercase().into()));
+    }
     let rest = server.end_by(Signal::TERM).log();
     assert!(rest.contains("INFO stopping") && !rest.contains("INFO request"), "{rest}");
 }
