@@ -91,7 +91,8 @@ impl Project {
 
     /// Runs two tests that wait, each with a store of its own, and kills their processes.
     fn leaves_nothing_when_killed(&self, command: &str) {
-        let mut suite = Process::start(self.shell(command).current_dir(self.0.path("shop")));
+        let folder = self.0.path("shop");
+        let mut suite = Process::start(self.shell(command).current_dir(&folder).env("HOME", &folder));
         let waiting = || std::fs::read_to_string(self.0.path("shop/waiting")).unwrap_or_default();
         within(TIMEOUT, "starting two stores", || suite.has_ended() || waiting().lines().count() == 2);
         let urls: HashSet<_> = waiting().lines().map(|line| line.split_once(' ').unwrap().1.to_owned()).collect();
