@@ -137,8 +137,6 @@ impl ApiError {
             Code::MissingApiKey => Some((WWW_AUTHENTICATE, r#"Bearer realm="petstore""#)),
             Code::InvalidApiKey => Some((WWW_AUTHENTICATE, r#"Bearer realm="petstore", error="invalid_token""#)),
             Code::Unavailable => Some((RETRY_AFTER, "1")),
-            // The rest of the request is not waited for, so nothing else can follow on this connection.
-            Code::RequestTimeout | Code::PayloadTooLarge => Some((CONNECTION, "close")),
             _ => None,
         };
         let own = self.header.map(|(name, value)| (HeaderName::from_static(name), value));
