@@ -193,7 +193,11 @@ async fn receive_table(
     if sent.finalize() != kept.finalize() {
         return Err(StoreError::Failed(format!("{}: the rows read back differ from those sent", table.name)));
     }
-    if let Some(restart) = table.restart_sequence() {
+    if table.key == "id" {
+        let table = table.name;
+        // The next id is greater than all that were copied.
+        let restart =
+            format!("SELECT setval(pg_get_serial_sequence('{table}', 'id'), max(id)) FROM {table} HAVING count(*) > 0");
         transaction.batch_execute(&restart).await?;
     }
     Ok(inserted)
@@ -226,14 +230,6 @@ impl Table {
 
     fn select(&self, columns: &str) -> String {
         format!("SELECT {columns} FROM {} ORDER BY {}", self.name, self.key)
-    }
-
-    /// Returns the statement that makes the next id greater than all that were copied. `None` if the table assigns no ids.
-    fn restart_sequence(&self) -> Option<String> {
-        let table = self.name;
-        let restart =
-            format!("SELECT setval(pg_get_serial_sequence('{table}', 'id'), max(id)) FROM {table} HAVING count(*) > 0");
-        (self.key == "id").then_some(restart)
     }
 }
 
