@@ -232,7 +232,8 @@ fn export_has_what_the_store_knows_of_the_account_alone() {
     assert_eq!(["sessions", "keys", "orders", "messages", "audit"].map(count), [1, 1, 102, 1, 3]);
     assert_eq!(fields(&exported["sessions"][0]), ["createdAt", "lastUsedAt"]);
     let text = exported.to_string();
-    assert_eq!(exported["audit"][2]["actor"], "[hidden]");
+    let row = &exported["audit"][2];
+    assert_eq!([&row["actor"], &row["subject"]], ["[hidden]", "order 1 of ada@example.com"]);
     assert!(
         !text.contains("ben@example.com") && !text.contains("bens") && !text.contains(&ada["pet_live_".len()..40]),
         "{text}"

@@ -108,3 +108,26 @@ impl Weighter<List, Arc<Cached>> for BodySize {
         cached.page.body.len() as u64 + 256
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::store::sqlite::{Options, Sqlite};
+
+    #[tokio::test]
+    async fn large_pages_displace_others() {
+        const LENGTH: usize = 64 << 10;
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::Sqlite(Sqlite::open(&Options::new(folder.path())).unwrap());
+        let pages = PageCache::new();
+        for id in 1..=300 {
+            let list = List::Pets(PetQuery { after: Some(id), ..PetQuery::default() });
+            let page = Page { body: Bytes::from_static(&[b' '; LENGTH]), next: None };
+            respond(&pages, &store, list, async { Ok(page) }).await.unwrap();
+        }
+        let most = CAPACITY as usize / LENGTH;
+        assert!((most / 2..=most).contains(&pages.pages.len()), "{}", pages.pages.len());
+    }
+}
