@@ -17,6 +17,7 @@ use guests::{FIND, Guest, INSERT, connect, options};
 use parking_lot::Mutex;
 use postgres_group_commit::tokio_postgres::Error as PostgresError;
 use postgres_group_commit::tokio_postgres::error::SqlState;
+use postgres_group_commit::tokio_postgres::types::ToSql;
 use postgres_group_commit::{Error, Observer, Options, Pending, PreparedConnection, Read, ReadBatcher, Readers, Write};
 use testkit::{PostgresServer, Request, postgres, soon, until};
 use tokio::net::TcpListener;
@@ -83,6 +84,13 @@ async fn waiting_writes_are_one_batch_and_waiting_reads_one_query() {
     assert!(found.into_iter().enumerate().all(|(number, found)| found.unwrap() == Some(name(number))));
     assert_eq!(counts.queries.load(Ordering::Relaxed), 1);
     assert_eq!(finds.read(Find(0)).await.unwrap(), None);
+
+    let nobody: [&(dyn ToSql + Sync); 1] = [&[0_i64].as_slice()];
+    let mut query = Box::pin(readers.query(FIND, &nobody));
+    assert!((&mut query).now_or_never().is_none());
+    assert_eq!(readers.waiting(), 1);
+    query.await.unwrap();
+    assert_eq!(readers.waiting(), 0);
 
     assert!(postgres::sessions(&url, "application_name = 'guests'") >= 2, "the sessions have their name");
     let connections = [("guests", true), ("reads", true)];

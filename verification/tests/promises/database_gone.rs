@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use testkit::postgres::{free_port, query, try_query};
-use testkit::{Database, PostgresServer, Response, Server, Shop, trial, within};
+use testkit::{Database, PostgresServer, Response, Server, Shop, Signal, trial, within};
 
 use verification::Network;
 
@@ -22,6 +22,8 @@ fn stopped_database_is_503_until_it_returns() {
         outages.cause(|| server.control(&["stop", "-m", mode]), || server.control(&["start"]));
     }
     outages.check("stops of the server", &url);
+    let log = service.end_by(Signal::TERM).log();
+    assert!(log.contains("PostgreSQL connection restored") && !log.contains("not renewed"), "{log}");
 }
 
 #[test]

@@ -153,6 +153,7 @@ async fn idle_reader_does_not_hold_the_log_back() {
     db.add_row(Number(1)).await.unwrap();
     // The reader keeps its transaction, and nothing is committed that would end it.
     assert_eq!(numbers(&db), [1].into());
+    until(async || db.reads() == 0).await;
     let other = outside(folder.path());
     other.busy_timeout(Duration::ZERO).unwrap();
     let write_back = async || {

@@ -1,6 +1,7 @@
 //! Durability, errors of writes, backups, and the schema.
 
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -201,6 +202,19 @@ async fn restore_brings_back_the_backup() {
     let db = Database::open(&data, &Options { create: false, ..Options::default() }, &SCHEMA).unwrap();
     assert_eq!(numbers(&db), [1, 3].into());
     db.close().await;
+}
+
+#[tokio::test]
+async fn backup_ends_when_the_log_grows_too_long() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = open(folder.path());
+    let many = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 300000)
+                INSERT INTO numbers (number) SELECT i FROM n";
+    db.submit_long(Atomicity::Statement, |conn| Ok(conn.execute(many, [])?)).await.unwrap();
+    let log = File::options().write(true).open(folder.path().join("test.db-wal")).unwrap();
+    let target = Target { file: &folder.path().join("backup.db"), replace: false };
+    let copied = db.back_up(target, &SCHEMA, &mut |_, _| log.set_len((512 << 20) + 1).is_ok());
+    assert!(copied.unwrap_err().to_string().contains("too much was written during the backup"));
 }
 
 #[tokio::test]
