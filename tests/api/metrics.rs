@@ -91,10 +91,13 @@ async fn components_count_their_work() {
     assert!(scraped.metric(r#"petstore_writer_commit_duration_seconds_sum{writes="all"}"#) > 0.0);
     assert_eq!(scraped.metric(r#"petstore_writer_queued{writes="all"}"#), 0.0);
     let postgres = Service::start_on_postgresql().await;
+    postgres.create_pets(2).await;
     postgres.get("/v1/pets").await;
     // The first read and one in 16 are measured.
     let has_measured = |scraped: &Response| scraped.metric("petstore_read_duration_seconds_count") >= 1.0;
     assert!(has_measured(&scraped) && has_measured(&postgres.metrics().await));
+    let written = r#"petstore_writer_batch_writes_sum{writes="animals"}"#;
+    assert_eq!(postgres.metrics().await.metric(written), 2.0);
     for connections in ["wanted", "up"] {
         let sample = format!(r#"petstore_postgres_connections_{connections}{{purpose="animals"}}"#);
         assert_eq!(postgres.metrics().await.metric(&sample), 1.0, "{sample}");

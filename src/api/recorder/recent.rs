@@ -272,12 +272,15 @@ mod tests {
     }
 
     #[test]
-    fn ephemeral_store_keeps_requests_with_an_inactive_key() {
+    fn ephemeral_store_keeps_ten_thousand_requests_and_those_with_an_inactive_key() {
         let requests = AccountRequests::new(Deployment::Staging, false);
         for _ in 0..25 {
             requests.add(with_inactive_key(1, [10; 4]));
         }
-        assert_eq!((requests.of(AccountId(1)).len(), requests.dropped(AccountId(1))), (25, 0));
+        for _ in 0..10_001 {
+            requests.add(request(1, [10; 4]));
+        }
+        assert_eq!((requests.of(AccountId(1)).len(), requests.dropped(AccountId(1))), (10_025, 1));
     }
 
     #[test]

@@ -151,3 +151,24 @@ pub(super) fn plan(sql: &str) -> Vec<String> {
     let mut explain = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
     explain.raw_query().mapped(|row| row.get("detail")).collect::<rusqlite::Result<_>>().unwrap()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn backups_and_the_key_are_traces_of_a_store() {
+        let cases = [
+            ("backups/petstore-20261129T120000Z.db", true),
+            ("backups/petstore-notes.txt", false),
+            ("backups/mine.db", false),
+            (KEY_FILE, true),
+        ];
+        for (file, is_trace) in cases {
+            let folder = tempfile::tempdir().unwrap();
+            std::fs::create_dir(folder.path().join("backups")).unwrap();
+            std::fs::write(folder.path().join(file), "").unwrap();
+            assert_eq!(has_traces(folder.path()), is_trace, "{file}");
+        }
+    }
+}
