@@ -98,6 +98,14 @@ fn list_orders_an_animal_with_one_click() {
 }
 
 #[tokio::test]
+async fn example_of_an_order_is_the_newest_available_animal() {
+    let (service, mut ada) = signed_in().await;
+    service.create_pets(3).await;
+    assert_eq!(ada.post("/orders", &[("petId", "3")]).await.status(), 201);
+    assert!(ada.get("/orders").await.body.contains(r#"data-example="2""#));
+}
+
+#[tokio::test]
 async fn empty_fields_are_requested() {
     let service = Service::start().await;
     let mut somebody = ConsoleUser::new(&service);
