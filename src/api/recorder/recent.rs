@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn ephemeral_store_keeps_ten_thousand_requests_and_those_with_an_inactive_key() {
+    fn ephemeral_store_keeps_10_000_requests_of_an_account() {
         let requests = AccountRequests::new(Deployment::Staging, false);
         for _ in 0..25 {
             requests.add(with_inactive_key(1, [10; 4]));
