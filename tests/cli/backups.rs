@@ -135,6 +135,10 @@ fn other_deployment_and_newer_schema_are_rejected() {
     folder.fails("restore good.db --data-dir new --deployment staging", why);
     assert_eq!(folder.run("backup other.db --deployment staging").code, Some(1));
     folder.succeed("account create eve@example.com --data-dir other --deployment staging");
+    // The log that a killed service leaves is written back.
+    let mut killed = folder.serve("serve --data-dir other");
+    within(TIMEOUT, "a record of the log", || folder.read("other/petstore.lock").contains("log known"));
+    killed.kill();
     folder.fails("restore good.db --data-dir other --force", WOULD_REPLACE_STAGING);
     assert!(folder.succeed("account list --data-dir other").contains("eve@example.com"));
     folder.succeed("restore good.db --data-dir other --force --deployment production");

@@ -423,4 +423,17 @@ mod tests {
         assert!(Record::parse("file 1 f log known", &folder).is_ok());
         assert!(Record::parse("file 1 f log other", &folder).is_err());
     }
+
+    #[test]
+    fn log_that_was_empty_may_have_its_salt_or_the_next() {
+        let folder = tempfile::tempdir().unwrap();
+        let (folder, path) = (Folder::new(folder.path(), "shop"), folder.path().join("shop.db-wal"));
+        let record = Record::parse("file 1 f mark 7 salt 8 log empty", &folder).unwrap().unwrap();
+        assert!(record.check_log(&folder, &path).is_ok(), "without a log");
+        for (salt, is_taken) in [(7, false), (8, true), (9, true), (10, false)] {
+            let header: [u32; 8] = [0x377f_0682, 3_007_000, 4_096, 0, salt, 1, 0, 0];
+            std::fs::write(&path, header.map(u32::to_be_bytes).concat()).unwrap();
+            assert_eq!(record.check_log(&folder, &path).is_ok(), is_taken, "{salt}");
+        }
+    }
 }
