@@ -64,11 +64,19 @@ mod tests {
 
     #[test]
     fn standby_reports_no_queued_messages() {
-        let (status, mut out) = (Status::default(), Exposition::default());
+        let status = Status::default();
+        let written = || {
+            let mut out = Exposition::default();
+            status.write(&mut out);
+            let samples = out.0.lines().filter(|line| !line.starts_with('#'));
+            samples.map(|sample| sample.split_once(' ').unwrap().1.to_owned()).collect::<Vec<_>>()
+        };
+        status.set_active();
         status.set_queued(5);
+        status.acknowledged(2, Timestamp::from_milliseconds(1_795_167_000_500));
+        assert_eq!(written(), ["1", "5", "2", "0", "1795167000.5"]);
         status.set_standby();
-        status.write(&mut out);
-        assert!(out.0.contains("\npetstore_messages_waiting 0\n"), "{}", out.0);
+        assert_eq!(written()[..2], ["0", "0"]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -168,7 +168,8 @@ mod tests {
     async fn account_has_less_beside_others_and_after_failures() {
         for (accounts, is_slow, has_failed, length, most) in [
             (1, true, true, TURN_ALONE, [16, 16]),
-            (2, false, false, TURN, [8, 8]),
+            (2, true, false, TURN, [8, 8]),
+            (5, false, false, TURN, [8, 8]),
             (5, true, false, TURN, [4, 4]),
             (5, true, true, TURN, [1, 4]),
         ] {

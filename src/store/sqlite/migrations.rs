@@ -146,6 +146,8 @@ mod tests {
             apply(&mut conn, &MIGRATIONS[..version], None).unwrap();
             conn.execute_batch(if version <= 2 { FIRST_INDEX } else { INDEX }).unwrap();
             verify(&conn).unwrap();
+            run(&mut conn, None).unwrap();
+            verify(&conn).unwrap();
         }
     }
 
