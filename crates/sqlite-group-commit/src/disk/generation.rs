@@ -427,7 +427,8 @@ mod tests {
     #[test]
     fn log_that_was_empty_may_have_its_salt_or_the_next() {
         let folder = tempfile::tempdir().unwrap();
-        let (folder, path) = (Folder::new(folder.path(), "shop"), folder.path().join("shop.db-wal"));
+        let folder = Folder::new(folder.path(), "shop");
+        let path = folder.log();
         let record = Record::parse("file 1 f mark 7 salt 8 log empty", &folder).unwrap().unwrap();
         assert!(record.check_log(&folder, &path).is_ok(), "without a log");
         for (salt, is_taken) in [(7, false), (8, true), (9, true), (10, false)] {
