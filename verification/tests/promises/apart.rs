@@ -13,26 +13,49 @@ use crate::service::{OPERATOR, Service};
 /// Texts in the data of Ada, which only she may see: her address, the name of her key and her message.
 const CANARIES: [&str; 3] = ["canary-ada@lovelace.example", "canary-of-her-key", "canary-of-her-message"];
 
-#[tokio::test]
-async fn accounts_neither_see_nor_change_each_others_data() {
-    let mut figures = Vec::new();
-    for service in [Service::start().await, Service::start_on_postgresql().await] {
+/// Ada, whose data has the canaries, and Grace, who must not see them.
+struct Accounts {
+    service: Service,
+    ada: ConsoleUser,
+    adas_key: String,
+    /// The id of her key.
+    key_id: String,
+    /// The id of her message.
+    message: String,
+    grace: ConsoleUser,
+    graces_key: String,
+}
+
+impl Accounts {
+    /// On both databases. The animal that Ada has ordered is the only one.
+    async fn on_both() -> [Self; 2] {
+        [Self::on(Service::start().await).await, Self::on(Service::start_on_postgresql().await).await]
+    }
+
+    async fn on(service: Service) -> Self {
         let mut ada = ConsoleUser::signed_in(&service, CANARIES[0]).await;
         // She is staff, so that she can call every operation.
         let account = service.account_of(CANARIES[0]).await;
         assert!(service.store.set_role(account, Role::Staff, OPERATOR).await.unwrap());
         let adas_key = ada.key(CANARIES[1]).await;
-        let id = ada.key_id().await;
-        let hint = &adas_key[adas_key.len() - 4..];
+        let key_id = ada.key_id().await;
         let sent = ada.post("/messages", &[("message", CANARIES[2])]).await;
         assert_eq!(sent.status(), 202);
         let message = format!("msg_{}", between(&sent.body, "<code>msg_", "</code>"));
         assert!(MessageId::parse(&message).is_some(), "{message}");
         create_pet(&service).await;
         assert_eq!(ada.post("/orders", &[("petId", "1")]).await.status(), 201);
-
         let mut grace = ConsoleUser::signed_in(&service, "grace@hopper.example").await;
         let graces_key = grace.key("grace's").await;
+        Self { service, ada, adas_key, key_id, message, grace, graces_key }
+    }
+}
+
+#[tokio::test]
+async fn no_page_shows_anothers_data() {
+    let mut figures = Vec::new();
+    for Accounts { service, mut ada, adas_key, key_id: id, message, mut grace, .. } in Accounts::on_both().await {
+        let hint = &adas_key[adas_key.len() - 4..];
         let starts = [
             "/".to_owned(),
             format!("/keys/{id}/rotate"),
@@ -47,7 +70,15 @@ async fn accounts_neither_see_nor_change_each_others_data() {
         assert!(CANARIES.iter().all(|canary| seen.contains(canary)) && seen.contains(hint));
         let (seen, pages) = crawl(&mut grace, &starts).await;
         assert!(!has_canary(&seen), "a page shows Ada's data to Grace");
+        figures.push(format!("{}: {pages} pages", service.store.database()));
+    }
+    trial::measured(&format!("{}; 0 leaks", figures.join("; ")));
+}
 
+#[tokio::test]
+async fn no_form_changes_anothers_data() {
+    let mut figures = Vec::new();
+    for Accounts { service, key_id: id, mut grace, .. } in Accounts::on_both().await {
         let forms: [(String, &[(&str, &str)]); 7] = [
             (format!("/keys/{id}/rotate"), &[("overlap", "0s")]),
             (format!("/keys/{id}/revoke"), &[]),
@@ -63,9 +94,15 @@ async fn accounts_neither_see_nor_change_each_others_data() {
             assert_eq!(response.status(), if is_for_staff { 403 } else { 404 }, "{path}");
             assert!(!has_canary(&response.body), "{path}");
         }
+        figures.push(format!("{}: {} forms", service.store.database(), forms.len()));
+    }
+    trial::measured(&format!("{}; 0 leaks", figures.join("; ")));
+}
 
-        // Session tokens that resemble Ada's sign nobody in.
-        let cookie = ada.cookie.clone().unwrap();
+#[tokio::test]
+async fn similar_session_token_signs_nobody_in() {
+    for Accounts { service, ada, .. } in Accounts::on_both().await {
+        let cookie = ada.cookie.unwrap();
         let (name, token) = cookie.split_once('=').unwrap();
         let other_first = if token.starts_with('a') { "b" } else { "a" };
         let similar =
@@ -74,8 +111,15 @@ async fn accounts_neither_see_nor_change_each_others_data() {
             let mut forger = ConsoleUser { cookie: Some(format!("{name}={token}")), ..ConsoleUser::new(&service) };
             assert!(!forger.is_signed_in().await, "{token}");
         }
+    }
+    trial::measured("no similar session token signs anybody in");
+}
 
-        // In the API, Ada creates one of everything, and Grace requests all of it.
+#[tokio::test]
+async fn no_operation_shows_or_changes_anothers_data() {
+    let mut figures = Vec::new();
+    for Accounts { service, adas_key, graces_key, .. } in Accounts::on_both().await {
+        // Ada creates one of everything, and Grace requests all of it.
         for _ in 0..40 {
             create_pet(&service).await;
         }
@@ -109,21 +153,22 @@ async fn accounts_neither_see_nor_change_each_others_data() {
             found += usize::from(response.status() == 200);
         }
         assert!(found > 0, "none of Ada's orders changed its state");
+        figures.push(format!("{}: {requests} requests to the API", service.store.database()));
+    }
+    trial::measured(&format!("{}; 0 leaks", figures.join("; ")));
+}
 
-        // Deleting Grace's account leaves Ada's as it was.
+#[tokio::test]
+async fn deleted_account_leaves_the_others() {
+    for Accounts { service, mut ada, adas_key, mut grace, graces_key, .. } in Accounts::on_both().await {
         let deleted = grace.post("/account/delete", &[("password", PASSWORD)]).await;
         assert_eq!(deleted.status(), 303, "{}", deleted.body);
         assert_eq!(service.request("GET", "/v1/pets").key(&graces_key).send().await.status(), 401);
         assert_eq!(service.request("GET", "/v1/pets").key(&adas_key).send().await.status(), 200);
         assert!(ada.get("/keys").await.body.contains(CANARIES[1]));
         assert!(ada.get("/messages").await.body.contains(CANARIES[2]));
-        figures.push(format!(
-            "{}: {pages} pages, {} forms, {requests} requests to the API",
-            service.store.database(),
-            forms.len()
-        ));
     }
-    trial::measured(&format!("{}; 0 leaks", figures.join("; ")));
+    trial::measured("a deleted account leaves the others");
 }
 
 fn has_canary(text: &str) -> bool {
