@@ -153,18 +153,15 @@ impl Collector {
         let of_traces = |name| {
             set(format!("OTEL_EXPORTER_OTLP_TRACES_{name}")).or_else(|| set(format!("OTEL_EXPORTER_OTLP_{name}")))
         };
-        let timeout = of_traces("TIMEOUT").and_then(|timeout| timeout.parse().ok()).unwrap_or(10_000);
+        let timeout = of_traces("TIMEOUT").and_then(|timeout| timeout.parse().ok());
+        let timeout = Duration::from_millis(timeout.unwrap_or(10_000));
         let tls = match url.split_once("://") {
             Some(("http", _)) => None,
             Some(("https", _)) => Some(tls::connector_at_start(of_traces("CERTIFICATE"))?),
             _ => return Err("the collector's URL begins neither with http:// nor with https://".into()),
         };
-        Ok(Self {
-            client: Arc::new(Client::new(&url.parse()?, tls)),
-            timeout: Duration::from_millis(timeout),
-            runtime: Handle::current(),
-            is_failing: AtomicBool::new(false),
-        })
+        let client = Arc::new(Client::new(&url.parse()?, tls));
+        Ok(Self { client, timeout, runtime: Handle::current(), is_failing: AtomicBool::new(false) })
     }
 }
 
