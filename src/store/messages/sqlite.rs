@@ -22,7 +22,7 @@ pub const LIST_OF: &str = select!("AND id > ?2 ORDER BY id LIMIT ?3");
 pub const LIST_OF_DESCENDING: &str = select!("AND id < ?2 ORDER BY id DESC LIMIT ?3");
 
 impl NewRow for Message {
-    const INSERT: Insert = Insert { one: INSERT, several: INSERT_SEVERAL, columns: 4 };
+    const INSERT: Insert = Insert { one: INSERT, several: INSERT_SEVERAL };
     const EFFECT: Effect = Effect::Unlisted;
     type Added = Self;
 

@@ -43,7 +43,7 @@ pub fn list(query: &PetQuery) -> &'static str {
 }
 
 impl NewRow for NewPet {
-    const INSERT: Insert = Insert { one: INSERT, several: INSERT_SEVERAL, columns: Self::FIELDS.len() };
+    const INSERT: Insert = Insert { one: INSERT, several: INSERT_SEVERAL };
     const EFFECT: Effect = Effect::Adds;
     type Added = Pet<'static>;
 

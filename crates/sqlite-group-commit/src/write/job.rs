@@ -45,8 +45,6 @@ pub struct Insert {
     pub one: &'static str,
     /// Adds [`ROWS`](crate::ROWS) rows of the same columns, one after another.
     pub several: &'static str,
-    /// Number of parameters of a row.
-    pub columns: usize,
 }
 
 /// The jobs of a finished batch. Reports their results on drop.

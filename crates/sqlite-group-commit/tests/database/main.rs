@@ -27,11 +27,8 @@ const ADD: &str = "INSERT INTO numbers (number) VALUES (?)";
 struct Number(i64);
 
 impl NewRow for Number {
-    const INSERT: Insert = Insert {
-        one: ADD,
-        several: "INSERT INTO numbers (number) VALUES (?), (?), (?), (?), (?), (?), (?), (?)",
-        columns: 1,
-    };
+    const INSERT: Insert =
+        Insert { one: ADD, several: "INSERT INTO numbers (number) VALUES (?), (?), (?), (?), (?), (?), (?), (?)" };
     const EFFECT: Effect = Effect::Adds;
     type Added = i64;
 
