@@ -1,4 +1,4 @@
-//! The store area, which is provisional.
+//! Orders, which are provisional.
 
 use std::sync::Arc;
 

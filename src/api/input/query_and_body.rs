@@ -130,7 +130,7 @@ pub async fn read(headers: &HeaderMap, body: &mut impl RequestBody, is_chunked: 
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| match error.into().downcast::<BodyTimeout>() {
             Ok(late) => ApiError::new(Code::RequestTimeout, late.to_string()),
-            // The connection broke or the chunks are malformed.
+            // The connection broke, or the chunks are malformed or too long with their coding.
             Err(_) => ApiError::new(Code::InvalidJson, "The body could not be read completely."),
         })?;
         if let Some(data) = frame.data_ref() {
