@@ -183,7 +183,7 @@ mod tests {
             attempts += 1;
             // Each hour by the clock, then a day back. Every second attempt fails.
             clock.set(clock.now().plus(Duration::from_secs(3_600)));
-            if attempts == 5 {
+            if attempts == 3 {
                 clock.set(clock.now().minus(Duration::from_secs(86_400)));
             }
             if attempts == 9 {

@@ -98,6 +98,7 @@ async fn components_count_their_work() {
     assert!(has_measured(&scraped) && has_measured(&postgres.metrics().await));
     let written = r#"petstore_writer_batch_writes_sum{writes="animals"}"#;
     assert_eq!(postgres.metrics().await.metric(written), 2.0);
+    assert_eq!(postgres.metrics().await.metric(r#"petstore_writer_queued{writes="animals"}"#), 0.0);
     for connections in ["wanted", "up"] {
         let sample = format!(r#"petstore_postgres_connections_{connections}{{purpose="animals"}}"#);
         assert_eq!(postgres.metrics().await.metric(&sample), 1.0, "{sample}");

@@ -181,6 +181,8 @@ async fn preferences_combine() {
         let answer = preferring(&service, operation, preferences).send().await;
         assert_eq!((answer.code().as_str(), applied(&answer)), (code, expected), "{preferences}");
     }
+    let first = preferring(&service, Operation::ListOrders, "code=503, first=9, every=9").send().await;
+    assert_eq!(first.status(), 200, "every applies, first does not");
     let lines = preferring(&service, Operation::ListPets, "respond-async").header("prefer", "code=503");
     assert_eq!(lines.send().await.status(), 503);
     let head = service.call("HEAD", "/v1/pets").header("prefer", "code=503").send().await;

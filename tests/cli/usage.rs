@@ -59,6 +59,7 @@ fn value_out_of_range_names_the_range() {
         ("ephemeral --", "there is no COMMAND after --"),
         ("serve --security-contact a@b.example", "a contact is a URL with mailto:, tel: or https:, for instance"),
         ("serve --security-contact http://b.example", "a contact is a URL with mailto:, tel: or https:"),
+        ("serve --security-contact https://", "a contact is a URL with mailto:, tel: or https:"),
         ("serve --max-connections 0", "0 is not in 1.."),
         ("serve --drain-delay 5", "a duration is a number and s, m, h or d, for instance 90d"),
         ("serve --deployment live", "[possible values: production, staging]"),

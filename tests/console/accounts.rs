@@ -131,6 +131,8 @@ async fn staff_make_a_link_by_which_the_owner_chooses_a_password() {
     assert!(!grace.is_signed_in().await);
     let again = [owner.get(path).await, owner.post(path, &[("new", "another fine password")]).await];
     assert!(again.iter().all(|answer| answer.status() == 404 && answer.body.contains("This link was used")));
+    let told = owner.get("/sign-in?notice=password-chosen").await;
+    assert!(told.body.contains("Your password was changed. Sign in with it."), "{}", told.body);
     grace.sign_in(GRACE, "another fine password").await;
 }
 

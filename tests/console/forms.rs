@@ -245,6 +245,7 @@ async fn page_shows_the_response_of_the_api() {
         service.request("POST", "/v1/pets").key(&key).json(r#"{"name":"Rex","categoryId":3,"status":"pending"}"#);
     assert_eq!(shown, answer(&created.send().await).replace("/2\n", "/1\n").replace(":2,", ":1,"));
     let request = code(&added.body, "request-curl");
+    assert!(request.contains(" -H 'Content-Type: application/json' "), "{request}");
     assert!(request.ends_with(r#"-d '{"name":"Rex","categoryId":3,"status":"pending"}'"#), "{request}");
 
     for _ in 0..20 {
