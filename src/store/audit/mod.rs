@@ -101,7 +101,7 @@ impl Store {
     /// Returns a page of the rows that `of` selects, and whether more follow. Reads all rows until the page is full,
     /// because addresses of accounts are compared in Unicode forms that the databases lack.
     pub async fn list_audit(&self, of: &AuditFilter, page: PageQuery<Infallible>) -> Result<(Vec<AuditEntry>, bool)> {
-        let (mut next, mut found) = (PageQuery { limit: PageLimit::LONGEST, ..page }, Vec::new());
+        let (mut next, mut found) = (page, Vec::new());
         let (sql, length) = (page.direction.choose(LIST, LIST_DESCENDING), PageLimit::LONGEST.get());
         loop {
             let entries: Vec<AuditEntry> = self.all(sql, &[&next.start(), &of.since, &length]).await?;
