@@ -115,6 +115,9 @@ fn next_start_removes_only_abandoned_folders() {
     symlink(folder.path("elsewhere"), folder.path("tmp").join(&abandoned).join("data/link")).unwrap();
     fs::create_dir(folder.path("tmp/petstore-ephemeral-plain")).unwrap();
     folder.write("tmp/petstore-ephemeral-plain/file", "");
+    // The rest of one whose removal was interrupted.
+    fs::create_dir(folder.path("tmp/petstore-ephemeral-rest")).unwrap();
+    folder.write("tmp/petstore-ephemeral-rest/petstore-ephemeral", "");
     let in_use = Running::start(&mut ephemeral(&folder, ""));
     let kept = folder.names("tmp");
     assert!(!kept.contains(&abandoned) && kept.len() == 3, "{kept:?}");
