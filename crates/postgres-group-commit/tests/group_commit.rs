@@ -75,8 +75,11 @@ async fn waiting_writes_are_one_batch_and_waiting_reads_one_query() {
     let finds = ReadBatcher::new(&readers);
 
     // On one thread, all are queued before the first batch begins.
-    let added = join_all((0..200).map(|number| guests.submit(Guest(name(number))))).await;
-    let added: Vec<_> = added.into_iter().map(Result::unwrap).collect();
+    let mut adding = Box::pin(join_all((0..200).map(|number| guests.submit(Guest(name(number))))));
+    assert!((&mut adding).now_or_never().is_none());
+    assert_eq!(guests.waiting(), 200);
+    let added: Vec<_> = adding.await.into_iter().map(Result::unwrap).collect();
+    assert_eq!(guests.waiting(), 0);
     assert!(added.iter().enumerate().all(|(number, (_, stored))| *stored == name(number)), "each gets its own outcome");
     assert_eq!(*counts.batches.lock(), [200]);
 
