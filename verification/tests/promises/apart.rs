@@ -78,7 +78,7 @@ async fn no_page_shows_anothers_data() {
 #[tokio::test]
 async fn no_form_changes_anothers_data() {
     let mut figures = Vec::new();
-    for Accounts { service, key_id: id, mut grace, .. } in Accounts::on_both().await {
+    for Accounts { service, adas_key, key_id: id, mut grace, .. } in Accounts::on_both().await {
         let forms: [(String, &[(&str, &str)]); 7] = [
             (format!("/keys/{id}/rotate"), &[("overlap", "0s")]),
             (format!("/keys/{id}/revoke"), &[]),
@@ -94,6 +94,9 @@ async fn no_form_changes_anothers_data() {
             assert_eq!(response.status(), if is_for_staff { 403 } else { 404 }, "{path}");
             assert!(!has_canary(&response.body), "{path}");
         }
+        // Ada's key works, and her order is as it was.
+        let order = service.request("GET", "/v1/store/orders/1").key(&adas_key).send().await;
+        assert_eq!(order.json()["status"], "placed", "{}", order.shown());
         figures.push(format!("{}: {} forms", service.store.database(), forms.len()));
     }
     trial::measured(&format!("{}; 0 leaks", figures.join("; ")));
@@ -161,6 +164,9 @@ async fn no_operation_shows_or_changes_anothers_data() {
 #[tokio::test]
 async fn deleted_account_leaves_the_others() {
     for Accounts { service, mut ada, adas_key, mut grace, graces_key, .. } in Accounts::on_both().await {
+        create_pet(&service).await;
+        assert_eq!(grace.post("/orders", &[("petId", "2")]).await.status(), 201);
+        assert_eq!(grace.post("/messages", &[("message", "Hello")]).await.status(), 202);
         let deleted = grace.post("/account/delete", &[("password", PASSWORD)]).await;
         assert_eq!(deleted.status(), 303, "{}", deleted.body);
         assert_eq!(service.request("GET", "/v1/pets").key(&graces_key).send().await.status(), 401);
