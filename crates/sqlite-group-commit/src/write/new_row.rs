@@ -85,9 +85,9 @@ pub fn run(conn: &WriteConnection<'_>, mut jobs: &mut [Box<dyn AnyJob>]) -> Resu
 /// Adds the rows of `jobs`. Returns whether they were added: if one of them is refused, none is.
 fn add(conn: &WriteConnection<'_>, insert: &Insert, jobs: &mut [Box<dyn AnyJob>]) -> Result<bool> {
     let added = conn.add(insert.several, |statement| {
-        let columns = statement.parameter_count() / ROWS;
-        debug_assert_eq!(statement.parameter_count() % ROWS, 0, "{}", insert.several);
-        jobs.iter().zip((1..).step_by(columns)).try_for_each(|(job, first)| job.bind(statement, first))
+        let parameters = statement.parameter_count();
+        debug_assert_eq!(parameters % ROWS, 0, "{}", insert.several);
+        jobs.iter().zip((1..).step_by(parameters / ROWS)).try_for_each(|(job, first)| job.bind(statement, first))
     });
     match added {
         Ok(()) => {
