@@ -1,12 +1,13 @@
 //! A web server that receives messages, which a test may kill and restart.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use rustix::net::{self, shutdown};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use crate::postgres::free_port;
@@ -20,7 +21,7 @@ type Respond = Box<dyn Fn(&Delivery, &mut dyn Write) -> io::Result<()> + Send + 
 pub struct Endpoint {
     pub address: SocketAddr,
     shared: Arc<Shared>,
-    accepting: Option<JoinHandle<()>>,
+    running: Option<(Arc<TcpListener>, JoinHandle<()>)>,
 }
 
 struct Shared {
@@ -29,7 +30,6 @@ struct Shared {
     deliveries: Mutex<Vec<Delivery>>,
     open: Mutex<Vec<TcpStream>>,
     connections: AtomicUsize,
-    is_down: AtomicBool,
 }
 
 /// A request, as it arrived.
@@ -67,24 +67,24 @@ impl Endpoint {
             deliveries: Mutex::default(),
             open: Mutex::default(),
             connections: AtomicUsize::new(0),
-            is_down: AtomicBool::new(false),
         };
         let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
-        let mut endpoint = Self { address, shared: Arc::new(shared), accepting: None };
+        let mut endpoint = Self { address, shared: Arc::new(shared), running: None };
         endpoint.start_again();
         endpoint
     }
 
     /// Listens again on the same port.
     pub fn start_again(&mut self) {
-        self.shared.is_down.store(false, Ordering::SeqCst);
-        let (listener, shared) = (TcpListener::bind(self.address).unwrap(), Arc::clone(&self.shared));
-        self.accepting = Some(thread::spawn(move || {
-            for stream in listener.incoming() {
-                if shared.is_down.load(Ordering::SeqCst) {
-                    return;
-                }
-                let (stream, shared) = (stream.unwrap(), Arc::clone(&shared));
+        let listener = Arc::new(TcpListener::bind(self.address).unwrap());
+        let (accepting, shared) = (Arc::clone(&listener), Arc::clone(&self.shared));
+        let accepting = thread::spawn(move || {
+            loop {
+                let (stream, shared) = match accepting.accept() {
+                    // The port was closed.
+                    Err(error) if error.kind() == ErrorKind::InvalidInput => return,
+                    accepted => (accepted.unwrap().0, Arc::clone(&shared)),
+                };
                 shared.connections.fetch_add(1, Ordering::SeqCst);
                 let closed = stream.try_clone().unwrap();
                 shared.open.lock().unwrap().push(stream.try_clone().unwrap());
@@ -94,15 +94,17 @@ impl Endpoint {
                     let _ = closed.shutdown(Shutdown::Both);
                 });
             }
-        }));
+        });
+        self.running = Some((listener, accepting));
     }
 
     /// Closes the port and all connections.
     pub fn kill(&mut self) {
-        self.shared.is_down.store(true, Ordering::SeqCst);
-        // Wakes the listener.
-        let _ = TcpStream::connect(self.address);
-        self.accepting.take().expect("the server is running").join().unwrap();
+        let (listener, accepting) = self.running.take().expect("the server is running");
+        // Dropping the listener would not close the port while a child that another thread has forked has not yet executed
+        // its program.
+        shutdown(&*listener, net::Shutdown::Both).unwrap();
+        accepting.join().unwrap();
         for stream in self.shared.open.lock().unwrap().drain(..) {
             let _ = stream.shutdown(Shutdown::Both);
         }
@@ -134,7 +136,7 @@ impl Endpoint {
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
-        if self.accepting.is_some() {
+        if self.running.is_some() {
             self.kill();
         }
     }

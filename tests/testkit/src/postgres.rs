@@ -1,7 +1,10 @@
 //! A throwaway PostgreSQL server. The first test that needs it starts it, and it ends with the test process.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, ErrorKind};
+use std::mem::forget;
 use std::net::SocketAddr;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{self as unix, UnixDatagram};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
@@ -171,16 +174,24 @@ impl PostgresServer {
     }
 }
 
-/// A port below the ephemeral range, so that it is still free when a server restarts.
+/// A port that is still free when a server restarts: it is below the ephemeral range, and no other test gets it before this
+/// process ends.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     loop {
         let next = std::process::id().wrapping_mul(31).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
         let port = 20_000 + (next % 10_000) as u16;
+        let name = unix::SocketAddr::from_abstract_name(format!("petstore-test-{port}")).unwrap();
+        let claim = UnixDatagram::bind_addr(&name);
+        if claim.as_ref().is_err_and(|error| error.kind() == ErrorKind::AddrInUse) {
+            continue;
+        }
         // Does not listen, because a child that another thread forks meanwhile has the socket until it executes its program.
         let socket = TcpSocket::new_v4().unwrap();
         socket.set_reuseaddr(true).unwrap();
         if socket.bind(SocketAddr::from(([127, 0, 0, 1], port))).is_ok() {
+            // Until the process ends.
+            forget(claim.unwrap());
             return port;
         }
     }
