@@ -16,8 +16,10 @@ use sqlite_group_commit::{
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 
-use crate::{ADD, Number, SCHEMA, STEPS, guest_book, numbers, open, until};
+use crate::{ADD, Number, SCHEMA, STEPS, TIMEOUT, guest_book, numbers, open, until};
 
 /// Folder of the database, set if this test binary runs as the process that is killed.
 const KILLED: &str = "GROUP_COMMIT_TEST_FOLDER";
@@ -61,9 +63,10 @@ fn write_until_killed(folder: &Path) -> ! {
     let _in_runtime = runtime.enter();
     let db = Arc::new(open(folder));
     let next = Arc::new(AtomicI64::new(numbers(&db).last().map_or(0, |last| last + 1)));
+    let mut writers = JoinSet::new();
     for kind in 0..32 {
         let (db, next) = (Arc::clone(&db), Arc::clone(&next));
-        runtime.spawn(async move {
+        writers.spawn(async move {
             loop {
                 let number = next.fetch_add(1, Ordering::Relaxed);
                 let write = move |conn: &sqlite_group_commit::WriteConnection<'_>| {
@@ -82,9 +85,9 @@ fn write_until_killed(folder: &Path) -> ! {
             }
         });
     }
-    loop {
-        std::thread::park();
-    }
+    // If a write fails, or nobody kills this process.
+    let _ = runtime.block_on(async { timeout(TIMEOUT, writers.join_next()).await });
+    std::process::exit(1);
 }
 
 #[tokio::test]
