@@ -94,6 +94,7 @@ async fn unusable_certificate_keeps_the_old_one() {
     assert_eq!(metrics(&server, &first).await.metric("petstore_certificate_rejected"), 1.0);
     std::fs::remove_file(&first.key).unwrap();
     other.replace(&first);
+    folder.write("cert.pem", format!("\u{feff}  {}", folder.read("cert.pem")));
     server.signal(Signal::HUP);
     server.logged("certificate reloaded");
     assert!(other.is_presented(server.address("store")).await);

@@ -72,6 +72,11 @@ async fn mode_decides_about_encryption_and_verification() {
     let secure = Secure::shared();
     let root = secure.root();
     let other = Certificate::of_authority(&secure.server.folder, "other");
+    // The first certificate does not end its line.
+    let pems = [&other.file, &secure.authority.file].map(|file| std::fs::read_to_string(file).unwrap());
+    let joined = secure.server.folder.join("joined.pem");
+    std::fs::write(&joined, format!("  {}{}", pems[0].trim_end(), pems[1])).unwrap();
+    let joined = format!("sslmode=verify-full&sslrootcert={}", joined.display());
     let other = format!("sslrootcert={}", other.file.display());
     let (ip, name, both) = ("127.0.0.1:PORT", "localhost:PORT", "127.0.0.1:PORT,localhost:PORT");
     let socket = format!("{}:PORT", secure.server.folder.display()).replace('/', "%2F");
@@ -87,6 +92,7 @@ async fn mode_decides_about_encryption_and_verification() {
         (ip, format!("sslmode=verify-ca&{other}"), Err("UnknownIssuer")),
         (ip, format!("sslmode=require&{other}"), Err("UnknownIssuer")),
         (name, format!("sslmode=verify-full&{other}"), Err("UnknownIssuer")),
+        (name, joined, Ok(true)),
         // Each host must prove its own name.
         (both, format!("sslmode=verify-full&{root}"), Ok(true)),
         ("127.0.0.1:PORT,127.0.0.1:PORT", format!("sslmode=verify-full&{root}"), Err("not valid for name")),

@@ -144,14 +144,14 @@ impl Files {
     /// Returns the configuration, and when its certificate expires.
     fn config(&self, certificate: &Path, key: &Path) -> Result<(Arc<ServerConfig>, u64), String> {
         let (certificate, key) = (certificate.display(), key.display());
-        let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&self.certificate).collect();
+        let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&lines(&self.certificate)).collect();
         // The error would quote the file, and some files have the key, too.
         let chain = chain.map_err(|_| format!("{certificate} is not valid PEM"))?;
         if chain.is_empty() {
             return Err(format!("{certificate} has no certificate in PEM"));
         }
         let expiry = expiry(&chain);
-        let private = PrivateKeyDer::from_pem_slice(&self.key)
+        let private = PrivateKeyDer::from_pem_slice(&lines(&self.key))
             .map_err(|_| format!("{key} has no private key in PEM; keys with a passphrase are not supported"))?;
         let config = ServerConfig::builder_with_provider(Arc::new(default_provider()));
         let config = config.with_safe_default_protocol_versions();
@@ -164,6 +164,13 @@ impl Files {
         config.ticketer = Ticketer::new().map_err(|error| error.to_string())?;
         Ok((Arc::new(config), expiry))
     }
+}
+
+/// Lets each part of a PEM file begin a line. The parser would skip one that is indented, follows a byte order mark, or was
+/// joined to a file without a line break at its end.
+fn lines(pem: &[u8]) -> Vec<u8> {
+    let text = String::from_utf8_lossy(pem).replace('\u{feff}', "").replace("----------BEGIN ", "-----\n-----BEGIN ");
+    text.lines().flat_map(|line| [line.trim_start(), "\n"]).collect::<String>().into_bytes()
 }
 
 /// Reads a file. A plain read of a named pipe might wait for ever.

@@ -43,7 +43,11 @@ impl Authorities {
     ///
     /// Fails if none is usable. The error names `file`.
     pub fn of_pem(pem: &[u8], file: impl Display) -> Result<Self, String> {
-        let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+        // The parser would skip a certificate that does not begin a line.
+        let pem =
+            String::from_utf8_lossy(pem).replace('\u{feff}', "").replace("----------BEGIN ", "-----\n-----BEGIN ");
+        let pem: String = pem.lines().flat_map(|line| [line.trim_start(), "\n"]).collect();
+        let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
         // The error would quote the file, which may have a key, too.
         let found = found.map_err(|_| format!("{file} is not valid PEM"))?;
         Self::new(found).ok_or_else(|| format!("{file} has no usable certificate in PEM"))
@@ -55,8 +59,11 @@ impl Authorities {
     ///
     /// Fails if there are none.
     pub fn of_system() -> Result<Self, String> {
-        Self::new(rustls_native_certs::load_native_certs().certs)
-            .ok_or_else(|| "the system has no certificate authorities: install ca-certificates".into())
+        let found = rustls_native_certs::load_native_certs();
+        let why = found.errors.first().map(|error| format!(" ({error})")).unwrap_or_default();
+        let none =
+            || format!("the system has no certificate authorities{why}: install ca-certificates or set SSL_CERT_FILE");
+        Self::new(found.certs).ok_or_else(none)
     }
 }
 
