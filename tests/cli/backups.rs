@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::time::Duration;
 
+use expect_test::expect;
 use testkit::{Database, Folder, Process, Signal, TIMEOUT, petstore, within};
 
 const WOULD_REPLACE_STAGING: &str = "the backup is of a production database and would replace a staging one; nothing was \
@@ -328,4 +329,25 @@ fn files_restored_by_root_belong_to_the_service() {
     std::os::unix::fs::symlink("../of-root", folder.path("new/petstore.lock")).unwrap();
     folder.run("account list --data-dir new");
     assert_eq!(folder.path("of-root").metadata().unwrap().uid(), 0);
+}
+
+#[test]
+#[ignore = "only root can give its rights away"]
+fn file_or_folder_without_access_is_named() {
+    let (folder, _) = filled(1);
+    folder.succeed("backup there.db");
+    fs::set_permissions(folder.path("there.db"), PermissionsExt::from_mode(0o000)).unwrap();
+    fs::set_permissions(folder.path("petstore-data"), PermissionsExt::from_mode(0o500)).unwrap();
+    let shown = ["account list", "restore there.db --data-dir new"].map(|line| {
+        let mut limited = folder.program("setpriv");
+        limited.args(["--bounding-set=-dac_override,-dac_read_search", petstore()]).args(line.split(' '));
+        Process::start(&mut limited).end().shown()
+    });
+    expect![[r#"
+        exit 1
+        error: cannot open the database in petstore-data: petstore-data: Permission denied (os error 13)
+        exit 1
+        error: there.db: Permission denied (os error 13)
+    "#]]
+    .assert_eq(&shown.concat());
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use rusqlite::backup::StepResult;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
+use rustix::fs::{Access, access};
 
 use crate::connection::{connect, open_file};
 use crate::database::Database;
@@ -127,8 +128,8 @@ pub fn restore(
     progress: Progress<'_>,
 ) -> Result<u64> {
     let dir = folder.dir();
-    fs::metadata(backup).map_err(failed(backup))?;
     refuse_special_file(backup)?;
+    access(backup, Access::READ_OK).map_err(|error| failed(backup)(error.into()))?;
     let of_backup = |error| Error::Failed(format!("{}: {error}", backup.display()));
     let source = open_file(backup, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     // Before anything is created.
