@@ -24,7 +24,13 @@ pub fn parse(arguments: &[OsString]) -> Result<Parsed, clap::Error> {
     let command = command();
     environment::ignored(command.clone()).try_get_matches_from(arguments).map_err(hide_passwords)?;
     let of_environment = |name: &str| environment::variable(&command, name).unwrap_or_else(|| name.to_owned());
-    let matches = command.clone().try_get_matches_from(arguments).map_err(|error| refused(error, of_environment))?;
+    let matches = command.clone().try_get_matches_from(arguments).map_err(|error| match error.kind() {
+        // clap's error does not name the variable.
+        ErrorKind::InvalidUtf8 => {
+            invalid(&format!("{} is not UTF-8", environment::invalid_utf8(&command).unwrap_or_default()))
+        }
+        _ => refused(error, of_environment),
+    })?;
     refuse_settings_of_ephemeral(&matches)?;
     let Some(path) = matches.get_one::<PathBuf>("config") else {
         return parsed(matches, File::default());
@@ -89,7 +95,7 @@ fn refused(error: clap::Error, source: impl Fn(&str) -> String) -> clap::Error {
     invalid(&format!("{}: {why}", source(name)))
 }
 
-/// Hides passwords in the parts of the command line that `error` quotes.
+/// Hides passwords and escapes control characters in the parts of the command line that `error` quotes.
 fn hide_passwords(mut error: clap::Error) -> clap::Error {
     let takes_email =
         matches!(error.get(ContextKind::InvalidArg), Some(ContextValue::String(arg)) if arg.contains("<EMAIL>"));
@@ -102,7 +108,9 @@ fn hide_passwords(mut error: clap::Error) -> clap::Error {
             }
             _ => passwords::hidden(text),
         };
-        error.insert(kind, ContextValue::String(hidden));
+        // Shows the carriage return at the end of a value, for instance from a file with Windows line ends.
+        let escape = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+        error.insert(kind, ContextValue::String(hidden.chars().map(escape).collect()));
     }
     error
 }

@@ -1,7 +1,9 @@
 //! Environment variables of the settings, and warnings about unknown ones.
 
+use std::env;
+
 use clap::builder::Resettable;
-use clap::{Arg, Command};
+use clap::{Arg, Command, ValueHint};
 
 use super::file::{all_arguments, nearest};
 
@@ -17,10 +19,17 @@ pub fn variable(command: &Command, name: &str) -> Option<String> {
     all_arguments(command).into_iter().filter(|arg| arg.get_long() == Some(name)).find_map(of)
 }
 
+/// Returns a variable whose value must be UTF-8 and is not.
+pub fn invalid_utf8(command: &Command) -> Option<String> {
+    let is_invalid = |arg: &&Arg| arg.get_env().and_then(env::var_os).is_some_and(|value| value.to_str().is_none());
+    let is_path = |arg: &&Arg| arg.get_value_hint() == ValueHint::AnyPath;
+    all_arguments(command).into_iter().filter(|arg| is_invalid(arg) && !is_path(arg)).find_map(of)
+}
+
 /// Returns a warning for each variable that begins with `PETSTORE_` and is no setting, sorted by name.
 pub fn warnings(command: &Command) -> Vec<String> {
     let known: Vec<_> = all_arguments(command).into_iter().filter_map(of).collect();
-    let mut unknown: Vec<_> = std::env::vars_os()
+    let mut unknown: Vec<_> = env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .filter(|(name, value)| name.starts_with(PREFIX) && !known.contains(name) && !is_of_kubernetes(name, value))
         .map(|(name, _)| name)

@@ -1,5 +1,8 @@
 //! Settings: flags over the environment over the file over defaults; `config show`.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
 use expect_test::expect;
 use testkit::{Folder, Process};
 
@@ -144,6 +147,8 @@ fn error_for_an_invalid_value_names_its_variable() {
         refused("key list", "PETSTORE_DATABASE_URL", "mysql://ada:s3cret@db/shop"),
         refused("serve", "PETSTORE_BASE_URL", "https://ada:s3cret@example.com/v1"),
         refused("key list", "PETSTORE_DATA_DIR", ""),
+        refused("serve", "PETSTORE_DEPLOYMENT", "staging\r"),
+        Process::start(folder.command("serve").env("PETSTORE_BASE_URL", OsStr::from_bytes(b"\xff"))).end().usage(),
     ];
     expect![[r#"
         exit 2
@@ -157,6 +162,13 @@ fn error_for_an_invalid_value_names_its_variable() {
         error: PETSTORE_BASE_URL: invalid value 'https://ada:[hidden]@example.com/v1': a base URL is http:// or https://, a host and an optional path, and ends in /v1
         exit 2
         error: PETSTORE_DATA_DIR: a value is required but none was supplied
+        exit 2
+        error: PETSTORE_DEPLOYMENT: invalid value 'staging\r'
+          [possible values: production, staging]
+
+          tip: a similar value exists: 'staging'
+        exit 2
+        error: PETSTORE_BASE_URL is not UTF-8
     "#]]
     .assert_eq(&shown.concat());
 
