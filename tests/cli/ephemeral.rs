@@ -103,14 +103,16 @@ fn ready_line_is_a_single_write() {
     let folder = folder();
     let (reader, stdout) = UnixDatagram::pair().unwrap();
     reader.set_read_timeout(Some(TIMEOUT)).unwrap();
-    let process = Process::start_with_stdout(&mut ephemeral(&folder, ""), Stdio::from(OwnedFd::from(stdout)));
+    let process = Process::start_with_stdout(ephemeral(&folder, "").env("TMPDIR", ""), OwnedFd::from(stdout).into());
 
     let mut datagram = [0; 4_096];
     let length = reader.recv(&mut datagram).unwrap();
 
     let line = std::str::from_utf8(&datagram[..length]).unwrap();
     assert!(line.ends_with("}\n"), "{line:?}");
-    assert_eq!(serde_json::from_str::<Value>(line).unwrap()["pid"], process.pid());
+    let ready: Value = serde_json::from_str(line).unwrap();
+    assert_eq!(ready["pid"], process.pid());
+    assert!(ready["dataDir"].as_str().unwrap().starts_with("/tmp/"), "an empty TMPDIR is none: {line}");
     process.signal(Signal::TERM);
     assert_eq!(process.end().code, Some(0));
     reader.set_nonblocking(true).unwrap();

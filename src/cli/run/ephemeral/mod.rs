@@ -139,7 +139,9 @@ impl Ephemeral {
     /// Returns the exit status: that of COMMAND, if there is one.
     pub fn run(self) -> Outcome<ExitCode> {
         app::ignore_environment();
-        let temporary = env::temp_dir();
+        // Empty, which would be the working directory, if TMPDIR is.
+        let temporary = Some(env::temp_dir()).filter(|folder| !folder.as_os_str().is_empty());
+        let temporary = temporary.unwrap_or_else(|| "/tmp".into());
         let animals = self.animals.open(Some(&temporary))?;
         // From here on, no signal ends the process and leaves the folder.
         let (supervisor, stops) = Supervisor::start()?;
