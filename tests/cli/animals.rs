@@ -261,7 +261,9 @@ fn no_color_turns_the_colours_of_the_log_off() {
     let failed = on_terminal(&folder, "pets import animals");
     assert_eq!(failed, "error: animals: No such file or directory (os error 2)\r\n", "other commands have none");
     let fails = "serve --deployment staging --listen 0.0.0.0:0 --messages-listen 127.0.0.1:0 --ops-listen 192.0.2.1:1";
-    for (no_color, terminal, is_coloured) in [("", "xterm", true), ("1", "xterm", false), ("", "dumb", false)] {
+    for (no_color, terminal, is_coloured) in
+        [("", "xterm", true), ("1", "xterm", false), ("", "dumb", false), ("", "", false)]
+    {
         let mut command = script(&folder, fails);
         let shown = Process::start(command.env("NO_COLOR", no_color).env("TERM", terminal)).end().stdout;
         assert!(shown.contains("WARN") && shown.contains('\u{1b}') == is_coloured, "{shown}");

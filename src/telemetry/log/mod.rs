@@ -55,7 +55,8 @@ pub fn start(level: LogLevel, format: LogFormat) {
     let is_terminal = io::stderr().is_terminal();
     // https://no-color.org
     let variable = |name| std::env::var_os(name).unwrap_or_default();
-    let colours = is_terminal && variable("TERM") != "dumb" && variable("NO_COLOR").is_empty();
+    let takes_colours = !variable("TERM").is_empty() && variable("TERM") != "dumb" && variable("CLICOLOR") != "0";
+    let colours = is_terminal && takes_colours && variable("NO_COLOR").is_empty();
     let lines = tracing_subscriber::fmt::layer().with_writer(ServiceLog::new()).with_target(false).with_ansi(colours);
     let is_json = *IS_JSON.get_or_init(|| format == LogFormat::Json || format == LogFormat::Auto && !is_terminal);
     let lines = if is_json { lines.with_ansi(false).json().flatten_event(true).boxed() } else { lines.boxed() };
