@@ -49,7 +49,12 @@ fn completions_exist_for_every_shell_and_bash_completes() {
         let script = folder.succeed(&format!("completions {shell}"));
         assert!(script.contains("quickstart") && script.contains("healthcheck"), "{shell}");
     }
-    folder.write("completions.bash", folder.succeed("completions bash"));
+    let script = folder.succeed("completions bash");
+    assert!(
+        script.contains("compopt -o filenames") && script.contains("compopt -o plusdirs"),
+        "of --config and --data-dir"
+    );
+    folder.write("completions.bash", script);
     let script = "source completions.bash; COMP_WORDS=(petstore key ro); COMP_CWORD=2; _petstore petstore ro key; \
                   echo ${COMPREPLY[@]}";
     let completed = Process::start(folder.program("bash").args(["-c", script])).end();

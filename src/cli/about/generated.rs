@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::{fs, io};
 
-use clap::Args;
+use clap::{Arg, Args, Command, ValueHint};
 use clap_complete::Shell;
 
 use crate::cli::{Outcome, command, print};
@@ -20,9 +20,20 @@ pub struct Completions {
 impl Completions {
     pub fn run(self) -> Outcome {
         let mut script = Vec::new();
-        clap_complete::generate(self.shell, &mut command(), "petstore", &mut script);
+        clap_complete::generate(self.shell, &mut hinted(command()), "petstore", &mut script);
         print(&String::from_utf8(script)?)
     }
+}
+
+/// Says which values are files or folders.
+fn hinted(command: Command) -> Command {
+    let hint = |arg: Arg| match arg.get_value_names() {
+        Some([name]) if name == "FILE" => arg.value_hint(ValueHint::FilePath),
+        Some([name]) if name == "DIR" || name == "FOLDER" => arg.value_hint(ValueHint::DirPath),
+        Some([_]) if arg.get_action().takes_values() => arg.value_hint(ValueHint::Other),
+        _ => arg,
+    };
+    command.mut_args(hint).mut_subcommands(hinted)
 }
 
 /// Write the manual pages into a folder
