@@ -30,7 +30,7 @@ impl PageError {
         Self::new(StatusCode::BAD_REQUEST, "Invalid request", message)
     }
 
-    pub fn forbidden(message: &'static str) -> Self {
+    pub fn forbidden(message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(StatusCode::FORBIDDEN, "Not allowed", message)
     }
 

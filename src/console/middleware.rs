@@ -24,7 +24,11 @@ async fn respond(user: &mut CurrentUser, mut request: Request, next: Next) -> Re
     let addresses = &user.api().addresses;
     if !request.method().is_safe() {
         if !origin::is_ours(request.headers(), addresses) {
-            return Err(PageError::forbidden("This form was sent from another site, so nothing was changed."));
+            let from = match addresses.base_url.is_at_any_host() {
+                true => "sent from another site".to_owned(),
+                false => format!("not sent from {}", addresses.base_url.origin()),
+            };
+            return Err(PageError::forbidden(format!("This form was {from}, so nothing was changed.")));
         }
         submission::read(&mut request).await?;
     } else if let Some(elsewhere) = docs::at_own_address(addresses, request.uri(), request.headers()) {
