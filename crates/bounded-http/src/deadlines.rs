@@ -283,16 +283,16 @@ mod tests {
 
     #[test]
     fn client_that_keeps_reading_is_not_cut_off() {
-        let deadlines = Deadlines::new(limits());
+        let (deadlines, progress) = (Deadlines::new(limits()), 64 * 1024);
         deadlines.answered();
         deadlines.write_blocked();
-        deadlines.wrote(PROGRESS / 2);
+        deadlines.wrote(progress / 2);
         pass(&deadlines, 31);
-        deadlines.wrote(PROGRESS / 2 - 1);
+        deadlines.wrote(progress / 2 - 1);
         assert_eq!(deadlines.check(), Err(Expired::Answer), "too little progress");
         deadlines.wrote(1);
         assert!(deadlines.check().is_ok());
-        deadlines.wrote(PROGRESS - 1);
+        deadlines.wrote(progress - 1);
         pass(&deadlines, 31);
         assert_eq!(deadlines.check(), Err(Expired::Answer), "progress counts once");
     }

@@ -201,6 +201,7 @@ async fn connections_above_the_limit_get_503() {
     until(|| running.connections.open() == 1).await;
     let answer = running.exchange(HELLO).await;
     assert!(answer.starts_with("HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\n"), "{answer}");
+    assert!(answer.contains("content-length: 27\r\n") && answer.ends_with("\r\n\r\nAll connections are taken.\n"));
     assert_eq!(running.connections.refused(), 1);
 
     first.write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.unwrap();
@@ -217,12 +218,13 @@ async fn ambiguous_requests_get_400() {
         "GET / HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n",
         "GET /#x HTTP/1.1\r\nhost: a\r\n\r\n",
         "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        "no HTTP\r\n\r\n",
     ] {
         let answer = running.exchange(&format!("{ambiguous}{HELLO}")).await;
         assert!(answer.starts_with("HTTP/1.1 400 ") && !answer.contains("hello"), "{answer}");
     }
     assert!(running.exchange("no HTTP\r\n\r\n").await.starts_with("HTTP/1.1 400 "));
-    assert_eq!(running.connections.malformed(), 1);
+    assert_eq!(running.connections.malformed(), 2);
 }
 
 #[tokio::test]

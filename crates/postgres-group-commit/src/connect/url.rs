@@ -183,6 +183,8 @@ mod tests {
         );
         assert_eq!(hosts("postgres://db"), [("db".to_owned(), vec![5432], 1)]);
         assert_eq!(hosts("postgres:///shop?host=db1,db2").len(), 1);
+        let nameless = DatabaseUrl::parse("postgres:///shop?hostaddr=127.0.0.1").unwrap();
+        assert_eq!(nameless.hosts[0].get_ssl_mode(), SslMode::Disable, "TLS needs a name");
     }
 
     #[test]
@@ -198,6 +200,9 @@ mod tests {
             let named = why.starts_with(&format!("has the parameter {name}, which is not supported"));
             assert!(named && !why.contains("s3cret"), "{why}");
         }
+        assert!(why("postgres://db?sslmode=prefer&sslrootcert=own.pem").ends_with("use verify-full or verify-ca"));
+        assert!(why("postgres://db?sslmode=require&sslrootcert=system").ends_with("which needs sslmode=verify-full"));
+        assert!(why("postgres://db?sslmode=verify-ca").contains("which needs the authorities to trust"));
         for secret in ["password=top&secret", "password=top&secret=x", "s3cret", "S3CRET=x"] {
             let why = why(&format!("postgres://db/shop?{secret}"));
             assert!(why.starts_with("is not postgres://"), "{why}");
