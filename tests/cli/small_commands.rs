@@ -52,7 +52,7 @@ fn completions_exist_for_every_shell_and_bash_completes() {
     let script = folder.succeed("completions bash");
     assert!(
         script.contains("compopt -o filenames") && script.contains("compopt -o plusdirs"),
-        "of --config and --data-dir"
+        "it completes files and folders"
     );
     folder.write("completions.bash", script);
     let script = "source completions.bash; COMP_WORDS=(petstore key ro); COMP_CWORD=2; _petstore petstore ro key; \

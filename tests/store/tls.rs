@@ -72,7 +72,7 @@ async fn mode_decides_about_encryption_and_verification() {
     let secure = Secure::shared();
     let root = secure.root();
     let other = Certificate::of_authority(&secure.server.folder, "other");
-    // The first certificate does not end its line.
+    // The first certificate is indented, and the second one begins on its last line.
     let pems = [&other.file, &secure.authority.file].map(|file| std::fs::read_to_string(file).unwrap());
     let joined = secure.server.folder.join("joined.pem");
     std::fs::write(&joined, format!("  {}{}", pems[0].trim_end(), pems[1])).unwrap();

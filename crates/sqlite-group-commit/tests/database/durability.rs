@@ -85,7 +85,7 @@ fn write_until_killed(folder: &Path) -> ! {
             }
         });
     }
-    // If a write fails, or nobody kills this process.
+    // Reached if a write fails, or if nobody kills this process.
     let _ = runtime.block_on(async { timeout(TIMEOUT, writers.join_next()).await });
     std::process::exit(1);
 }

@@ -139,7 +139,7 @@ impl Ephemeral {
     /// Returns the exit status: that of COMMAND, if there is one.
     pub fn run(self) -> Outcome<ExitCode> {
         app::ignore_environment();
-        // Empty, which would be the working directory, if TMPDIR is.
+        // With an empty TMPDIR, the path is empty, which would mean the working directory.
         let temporary = Some(env::temp_dir()).filter(|folder| !folder.as_os_str().is_empty());
         let temporary = temporary.unwrap_or_else(|| "/tmp".into());
         let animals = self.animals.open(Some(&temporary))?;
