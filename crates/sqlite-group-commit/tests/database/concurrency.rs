@@ -175,7 +175,7 @@ async fn files_are_private_even_in_an_open_folder() {
 }
 
 /// A connection of another program.
-fn outside(folder: &Path) -> Connection {
+pub fn outside(folder: &Path) -> Connection {
     let conn = Connection::open(folder.join("test.db")).unwrap();
     conn.busy_timeout(Duration::from_secs(5)).unwrap();
     conn

@@ -1,10 +1,11 @@
 //! Tests on real files.
 
 mod concurrency;
-mod durability;
+mod faults;
 #[path = "../../examples/sqlite_guest_book.rs"]
 #[expect(dead_code, reason = "its `main` is for people")]
 mod guest_book;
+mod writes;
 
 use std::collections::BTreeSet;
 use std::path::Path;

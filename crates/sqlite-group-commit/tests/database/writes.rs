@@ -1,12 +1,6 @@
-//! Durability, errors of writes, backups, and the schema.
+//! Errors of writes, backups, versions, and the schema.
 
-use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
-use std::process::{Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 
 use rusqlite::{Connection, Statement};
 use sqlite_group_commit::{
@@ -16,79 +10,8 @@ use sqlite_group_commit::{
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
-use tokio::task::JoinSet;
-use tokio::time::timeout;
 
-use crate::{ADD, Number, SCHEMA, STEPS, TIMEOUT, guest_book, numbers, open, until};
-
-/// Folder of the database, set if this test binary runs as the process that is killed.
-const KILLED: &str = "GROUP_COMMIT_TEST_FOLDER";
-
-#[test]
-fn killed_process_loses_no_acknowledged_write() {
-    if let Some(folder) = std::env::var_os(KILLED) {
-        write_until_killed(Path::new(&folder));
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let mut acknowledged = BTreeSet::new();
-    for round in 1..=5 {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["durability::killed_process_loses_no_acknowledged_write", "--exact", "--nocapture"]);
-        let mut child = command.env(KILLED, folder.path()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        let mut of_round = 0;
-        // Lines that were in the pipe when the process was killed are acknowledged writes, too.
-        while lines.read_line(&mut line).unwrap() > 0 {
-            if let Some(number) = line.strip_suffix('\n').and_then(|line| line.strip_prefix("acknowledged ")) {
-                acknowledged.insert(number.parse().unwrap());
-                of_round += 1;
-            }
-            if of_round == 500 {
-                child.kill().unwrap();
-            }
-            line.clear();
-        }
-        assert!(!child.wait().unwrap().success());
-        assert!(of_round >= 500, "round {round}: {of_round}");
-    }
-    let there = numbers(&open(folder.path()));
-    let lost: Vec<_> = acknowledged.difference(&there).collect();
-    assert_eq!(lost, [0_i64; 0].iter().collect::<Vec<_>>());
-}
-
-/// Adds numbers that follow those of earlier processes, on many tasks, and prints each once it is acknowledged.
-fn write_until_killed(folder: &Path) -> ! {
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    let _in_runtime = runtime.enter();
-    let db = Arc::new(open(folder));
-    let next = Arc::new(AtomicI64::new(numbers(&db).last().map_or(0, |last| last + 1)));
-    let mut writers = JoinSet::new();
-    for kind in 0..32 {
-        let (db, next) = (Arc::clone(&db), Arc::clone(&next));
-        writers.spawn(async move {
-            loop {
-                let number = next.fetch_add(1, Ordering::Relaxed);
-                let write = move |conn: &sqlite_group_commit::WriteConnection<'_>| {
-                    conn.execute(ADD, [number])?;
-                    Ok(conn.last_insert_rowid())
-                };
-                match kind % 2 {
-                    0 => db.add_row(Number(number)).await,
-                    _ => db.submit(Atomicity::Savepoint, Effect::Any, write).await,
-                }
-                .unwrap();
-                // A child that nobody reads any longer ends.
-                if writeln!(std::io::stdout(), "acknowledged {number}").is_err() {
-                    std::process::exit(1);
-                }
-            }
-        });
-    }
-    // Reached if a write fails, or if nobody kills this process.
-    let _ = runtime.block_on(async { timeout(TIMEOUT, writers.join_next()).await });
-    std::process::exit(1);
-}
+use crate::{ADD, Number, SCHEMA, STEPS, guest_book, numbers, open, until};
 
 #[tokio::test]
 async fn error_tells_if_the_write_was_applied() {
@@ -215,27 +138,25 @@ async fn backup_ends_when_the_log_grows_too_long() {
                 INSERT INTO numbers (number) SELECT i FROM n";
     db.submit_long(Atomicity::Statement, |conn| Ok(conn.execute(many, [])?)).await.unwrap();
     let log = File::options().write(true).open(folder.path().join("test.db-wal")).unwrap();
-    let target = Target { file: &folder.path().join("backup.db"), replace: false };
-    let copied = db.back_up(target, &SCHEMA, &mut |_, _| log.set_len((512 << 20) + 1).is_ok());
-    assert!(copied.unwrap_err().to_string().contains("too much was written during the backup"));
+    let (file, length) = (folder.path().join("backup.db"), log.metadata().unwrap().len());
+    let copy = |log_length| {
+        db.back_up(Target { file: &file, replace: false }, &SCHEMA, &mut |_, _| log.set_len(log_length).is_ok())
+    };
+    assert!(copy((512 << 20) + 1).unwrap_err().to_string().contains("too much was written during the backup"));
+    log.set_len(length).unwrap();
+    copy(512 << 20).unwrap();
 }
 
 #[tokio::test]
-async fn older_copy_of_the_database_is_refused() {
+async fn version_changes_with_each_commit() {
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("test.db");
     let db = open(folder.path());
+    let before = db.version().unwrap();
+    assert!(db.epoch(&before).is_some());
     db.add_row(Number(1)).await.unwrap();
+    assert!(db.version() != Some(before) && db.epoch(&before).is_none());
     db.close().await;
-    drop(db);
-    let old = std::fs::read(&file).unwrap();
-    let db = open(folder.path());
-    db.add_row(Number(2)).await.unwrap();
-    db.close().await;
-    drop(db);
-    std::fs::write(&file, old).unwrap();
-    let opened = Database::open(&Folder::new(folder.path(), "test"), &Options::default(), &SCHEMA);
-    assert!(matches!(opened, Err(Error::Apart { .. })), "{opened:?}");
+    assert!(db.version().is_none());
 }
 
 #[tokio::test]
