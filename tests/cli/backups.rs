@@ -338,11 +338,12 @@ fn file_or_folder_without_access_is_named() {
     folder.succeed("backup there.db");
     fs::set_permissions(folder.path("there.db"), PermissionsExt::from_mode(0o000)).unwrap();
     fs::set_permissions(folder.path("petstore-data"), PermissionsExt::from_mode(0o500)).unwrap();
-    let shown = ["account list", "restore there.db --data-dir new"].map(|line| {
+    let run = |line: &str| {
         let mut limited = folder.program("setpriv");
         limited.args(["--bounding-set=-dac_override,-dac_read_search", petstore()]).args(line.split(' '));
         Process::start(&mut limited).end().shown()
-    });
+    };
+    let shown = ["account list", "restore there.db --data-dir new"].map(run);
     expect![[r#"
         exit 1
         error: cannot open the database in petstore-data: petstore-data: Permission denied (os error 13)
@@ -350,4 +351,12 @@ fn file_or_folder_without_access_is_named() {
         error: there.db: Permission denied (os error 13)
     "#]]
     .assert_eq(&shown.concat());
+    // Such as a file that root has copied here.
+    let log = "petstore-data/petstore.db-wal";
+    fs::set_permissions(folder.path("petstore-data"), PermissionsExt::from_mode(0o700)).unwrap();
+    fs::set_permissions(folder.path(log), PermissionsExt::from_mode(0o444)).unwrap();
+    for line in ["serve", "config check", "account list"] {
+        let shown = run(line);
+        assert!(shown.contains(&format!("{log}: Permission denied (os error 13)")), "{line}: {shown}");
+    }
 }

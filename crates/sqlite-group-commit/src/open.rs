@@ -90,9 +90,7 @@ impl Database {
         // A savepoint costs a write a tenth of its instructions unless its journal may become a file. SQLite unlinks its
         // temporary files once they are open.
         if let Some(path) = dir.to_str() {
-            let set = conn.pragma_update(None, "temp_store_directory", path);
-            // SQLite's error does not say which folder, or why.
-            set.or_else(|error| folder.check_access().and(Err(error.into())))?;
+            conn.pragma_update(None, "temp_store_directory", path)?;
             conn.pragma_update(None, "temp_store", "FILE")?;
         }
         let mut generations = if options.durable { Generations::open(&opening, folder, is_alone)? } else { None };

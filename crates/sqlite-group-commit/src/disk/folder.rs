@@ -135,20 +135,18 @@ impl Folder {
     ///
     /// [`Error::Unavailable`] names the file or folder without access.
     pub fn check_access(&self) -> Result<()> {
-        let file = self.database();
+        let files = ["", "-wal", "-shm"].map(|suffix| beside(&self.database(), suffix));
         self.check_length()?;
         // A link without its target is no folder, and the next one would not be created there.
-        let is_there = |folder: &&Path| folder.symlink_metadata().is_ok();
-        let folder = self.dir.ancestors().find(is_there).unwrap_or(Path::new("."));
+        let folder = self.dir.ancestors().find(|dir| dir.symlink_metadata().is_ok()).unwrap_or(Path::new("."));
         if !folder.is_dir() {
             return Err(unavailable(folder)(ErrorKind::NotADirectory.into()));
         }
-        let mut needed = vec![(folder, Access::WRITE_OK | Access::EXEC_OK)];
-        if file.exists() {
-            needed.push((&file, Access::READ_OK | Access::WRITE_OK));
-        }
-        needed.into_iter().try_for_each(|(path, access)| match accessat(CWD, path, access, AtFlags::EACCESS) {
-            Err(Errno::ROFS) if file.exists() => Ok(()),
+        let needed = files.iter().map(|file| (&**file, Access::READ_OK | Access::WRITE_OK));
+        let mut needed = [(folder, Access::WRITE_OK | Access::EXEC_OK)].into_iter().chain(needed);
+        needed.try_for_each(|(path, access)| match accessat(CWD, path, access, AtFlags::EACCESS) {
+            Err(Errno::NOENT) => Ok(()),
+            Err(Errno::ROFS) if files[0].exists() => Ok(()),
             checked => checked.map_err(|error| unavailable(path)(error.into())),
         })
     }

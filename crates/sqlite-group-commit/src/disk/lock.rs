@@ -45,6 +45,8 @@ pub fn lock(folder: &Folder, simulated: bool) -> Result<Option<Locks>> {
         Err(error) if error.kind() == ErrorKind::ReadOnlyFilesystem && file.exists() => return Ok(None),
         locked => locked.map_err(unavailable(dir))?,
     };
+    // SQLite opens a file without write access read-only, and every write fails.
+    folder.check_access()?;
     let in_use = claim(dir, simulated)?;
     let is_alone = match in_use.try_lock() {
         Ok(()) => true,
