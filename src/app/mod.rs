@@ -202,7 +202,7 @@ fn load_tls(certificate: &Path, key: &Path) -> Result<Tls> {
     let files = format!("{} or {}", certificate.display(), key.display());
     let late = || format!("{files}: cannot be read within {START_TIMEOUT:?}: check its mount or pipe");
     let (certificate, key) = (certificate.to_owned(), key.to_owned());
-    Ok(in_time(move || Tls::load(&certificate, &key)).ok_or_else(late)??)
+    Ok(in_time(START_TIMEOUT, move || Tls::load(&certificate, &key)).ok_or_else(late)??)
 }
 
 /// Says how to create the first account.

@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 use std::{fs, io, thread};
 
-/// Maximum time to read a file when the process starts, or to check the database.
+/// Maximum time to read a file when the process starts.
 pub const START_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Reads a file. Fails at once for a named pipe or another special file, on which a plain read might wait for ever.
@@ -21,12 +21,12 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
 pub fn read_at_start(path: &Path) -> io::Result<Vec<u8>> {
     let file = path.to_owned();
     let late = || io::Error::other(format!("cannot be read within {START_TIMEOUT:?}: check its mount or pipe"));
-    in_time(move || fs::read(file)).unwrap_or_else(|| Err(late()))
+    in_time(START_TIMEOUT, move || fs::read(file)).unwrap_or_else(|| Err(late()))
 }
 
-/// Runs `work` on a thread of its own. `None` if that takes longer than [`START_TIMEOUT`], or the system has no more threads.
-pub fn in_time<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+/// Runs `work` on a thread of its own. `None` if that takes longer than `limit`, or the system has no more threads.
+pub fn in_time<T: Send + 'static>(limit: Duration, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let (done, result) = mpsc::channel();
     thread::Builder::new().name("start".into()).spawn(move || done.send(work())).ok()?;
-    result.recv_timeout(START_TIMEOUT).ok()
+    result.recv_timeout(limit).ok()
 }

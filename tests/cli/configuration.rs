@@ -276,7 +276,7 @@ fn config_check_reports_what_serve_would_and_changes_nothing() {
     let exposed = folder.run(&format!("config check --listen 0.0.0.0:0 {others}")).shown();
     assert!(exposed.starts_with("exit 1\nerror: the store listener is bound to 0.0.0.0:0"), "{exposed}");
     let unreachable = check("--database-url postgres://ada@127.0.0.1:1/shop");
-    assert!(unreachable.starts_with("exit 1\nerror: cannot open the database"), "{unreachable}");
+    assert!(unreachable.starts_with("exit 1\nerror: cannot open") && unreachable.contains("refused"), "{unreachable}");
 
     folder.write("file", "");
     std::os::unix::fs::symlink("nowhere", folder.path("link")).unwrap();

@@ -41,8 +41,9 @@ const LIMITS: &str = r#"
     session of the console | 12 h | domain/session.rs | ABSOLUTE: Duration = Duration::from_hours(12);
     revoked key on SQLite, and on PostgreSQL if a notification is lost | 250 ms |
         api/admission/keys.rs | WATCH: Duration = Duration::from_millis(250);
-    file that is read at the start, and the database in `config check` | 5 s → error |
+    file read at the start | 5 s → error |
         net/regular_file.rs | START_TIMEOUT: Duration = Duration::from_secs(5);
+    database in `config check` | 10 s → error | cli/about/config.rs | TIMEOUT: Duration = Duration::from_secs(10);
     requests in flight at a stop | 30 s, after `drain-delay` → closed |
         bounded-http/limits.rs | drain: Duration::from_secs(30),
     connections of clients | `max-connections`, by default 65,536 file descriptors less a reserve → 503, with TLS closed |

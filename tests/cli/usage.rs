@@ -218,7 +218,7 @@ fn config_check_does_not_wait_for_a_silent_database() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("postgres://ada@{}/shop", silent.local_addr().unwrap());
     let ended = Folder::new().run(&format!("config check --database-url {url}")).shown();
-    assert_eq!(ended, format!("exit 1\nerror: cannot open the database {url}: it did not respond within 5s\n"));
+    assert_eq!(ended, format!("exit 1\nerror: cannot open the database {url}: it did not respond within 10s\n"));
 }
 
 #[test]

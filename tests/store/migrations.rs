@@ -121,6 +121,9 @@ async fn missing_privilege_to_migrate_is_reported() {
         "{}",
         checked().await
     );
+    query(&url, "CREATE TABLE orders ()");
+    assert!(checked().await.starts_with("there is another table orders: "), "{}", checked().await);
+    query(&url, "DROP TABLE orders");
     open_postgresql(&url).await.close().await;
     query(
         &url,

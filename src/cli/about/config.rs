@@ -1,6 +1,7 @@
 //! `petstore config`
 
 use std::path::Path;
+use std::time::Duration;
 
 use clap::{ArgMatches, Args, Command, Subcommand};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
@@ -12,11 +13,14 @@ use crate::cli::data::database::refuse_standbys;
 use crate::cli::{Outcome, not_opened, print, runtime, tell};
 use crate::config::{Common, File, ServiceSettings, settings, takes_list};
 use crate::domain::Deployment;
-use crate::net::regular_file::{START_TIMEOUT, in_time};
+use crate::net::regular_file::in_time;
 use crate::relay::RelayUrl;
 use crate::store::StoreError;
 use crate::store::postgres::{self, DatabaseUrl, Postgres};
 use crate::store::sqlite::{self, Sqlite};
+
+/// Maximum time to check the database. Attempts to connect to PostgreSQL begin for 5 s, and then say why they failed.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Subcommand, Debug)]
 pub enum Config {
@@ -45,14 +49,14 @@ fn check(service: &ServiceSettings, common: &Common) -> Outcome {
     }
     refuse_standbys(common)?;
     let (runtime, Common { data_dir, database_url, require_standbys, .. }) = (runtime::runtime()?, common.clone());
-    let stored = in_time(move || match database_url {
+    let stored = in_time(TIMEOUT, move || match database_url {
         Some(url) => runtime::block_on(runtime, Postgres::check_openable(&url, require_standbys)),
         None => {
             sqlite::folder(&data_dir).check_access()?;
             Sqlite::stored_deployment(&data_dir)
         }
     });
-    let late = || Err(StoreError::Unavailable(format!("it did not respond within {START_TIMEOUT:?}")));
+    let late = || Err(StoreError::Unavailable(format!("it did not respond within {TIMEOUT:?}")));
     let stored = stored.unwrap_or_else(late).map_err(|error| not_opened(common, error))?;
     if stored.is_none() && common.existing_only {
         let missing = match common.database_url {

@@ -41,24 +41,33 @@ pub async fn check_encoding(client: &Client) -> Result<()> {
     }
 }
 
-/// Fails unless the role may create tables.
+/// The tables, for a `FROM`.
+const TABLES: &str = "unnest(ARRAY['accounts', 'api_keys', 'pets', 'orders', 'messages', 'sessions',
+    'idempotency_records', 'audit', 'meta']) AS name";
+
+/// Fails unless the role may create the tables, and no others have their names.
 pub async fn check_may_create(client: &Client) -> Result<()> {
-    let allowed = "SELECT coalesce(has_schema_privilege(current_schema(), 'CREATE'), false)";
-    match client.query_one(allowed, &[]).await?.try_get(0)? {
-        true => Ok(()),
-        false => Err(StoreError::Failed(NO_PRIVILEGE.into())),
+    let check = format!(
+        "SELECT coalesce(has_schema_privilege(current_schema(), 'CREATE'), false),
+            (SELECT min(name) FROM {TABLES} WHERE to_regclass(quote_ident(current_schema()) || '.' || name) IS NOT NULL)"
+    );
+    let row = client.query_one(&check, &[]).await?;
+    let other: Option<String> = row.try_get(1)?;
+    let why = other.map(|name| format!("there is another table {name}: use a database or schema for petstore alone"));
+    match why.or((!row.try_get::<_, bool>(0)?).then(|| NO_PRIVILEGE.into())) {
+        Some(why) => Err(StoreError::Failed(why)),
+        None => Ok(()),
     }
 }
 
 /// Fails unless the role may read and write all tables. It need not change the audit, or delete.
 pub async fn check_rights(client: &Client) -> Result<()> {
-    let lacking =
-        "SELECT string_agg(name, ', ') FROM unnest(ARRAY['accounts', 'api_keys', 'pets', 'orders', 'messages',
-            'sessions', 'idempotency_records', 'audit', 'meta']) AS name
-        WHERE NOT has_table_privilege(name, 'SELECT')
+    let lacking = format!(
+        "SELECT string_agg(name, ', ') FROM {TABLES} WHERE NOT has_table_privilege(name, 'SELECT')
             OR name <> 'meta' AND NOT has_table_privilege(name, 'INSERT')
-            OR name <> 'audit' AND NOT has_table_privilege(name, 'UPDATE')";
-    let lacking: Option<String> = client.query_one(lacking, &[]).await?.try_get(0)?;
+            OR name <> 'audit' AND NOT has_table_privilege(name, 'UPDATE')"
+    );
+    let lacking: Option<String> = client.query_one(&lacking, &[]).await?.try_get(0)?;
     lacking.map_or(Ok(()), |tables| {
         Err(StoreError::Failed(format!(
             "the role may not read and write {tables}: grant it SELECT, INSERT, UPDATE and DELETE on all tables"

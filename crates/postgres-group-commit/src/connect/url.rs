@@ -88,7 +88,9 @@ fn unusable_parameter(address: &str) -> Option<InvalidUrl> {
 /// Parses a URL and adds the timeouts.
 fn configure(text: &str, mode: SslMode) -> Option<Config> {
     let mut config: Config = text.parse().ok()?;
-    if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
+    // tokio-postgres takes the list of a parameter for one host.
+    let is_list = |pair: &str| pair.starts_with("host=") && pair.contains(',');
+    if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() || text.split(['?', '&']).any(is_list) {
         return None;
     }
     // Unix sockets have no TLS in any mode. `hostaddr` alone gives no name to verify, and tokio-postgres does not
@@ -182,7 +184,7 @@ mod tests {
             [("db1".to_owned(), vec![5433], 1), ("db2".to_owned(), vec![5434], 1)]
         );
         assert_eq!(hosts("postgres://db"), [("db".to_owned(), vec![5432], 1)]);
-        assert_eq!(hosts("postgres:///shop?host=db1,db2").len(), 1);
+        assert_eq!(hosts("postgres:///shop?host=db1").len(), 1);
         let nameless = DatabaseUrl::parse("postgres:///shop?hostaddr=127.0.0.1").unwrap();
         assert_eq!(nameless.hosts[0].get_ssl_mode(), SslMode::Disable, "TLS needs a name");
     }
@@ -229,6 +231,7 @@ mod tests {
             "postgres://ada:top@db,s3cret@db/shop",
             "postgres://db/shop?user=ada&password=top@s3cret",
             "postgres://db/shop@s3cret",
+            "postgres:///shop?host=db,s3cret",
             "postgres://ada:top/s3cret@db/shop",
             "postgres://ada:s3cret@db/shop?colour=s3cret",
             "postgres://ada:s3cret@db/shop?sslmode=s3cret",
