@@ -44,6 +44,19 @@ async fn reads_are_retried_when_their_connection_is_lost() {
     }
 }
 
+#[tokio::test]
+async fn failed_read_keeps_its_connection() {
+    const CONNECTION: &str = "SELECT pg_backend_pid()";
+    const FAILS: &str = "SELECT 1 / (pg_backend_pid() - pg_backend_pid())";
+    let cluster = connect(&options(&database())).await;
+    let readers = cluster.readers("reads", 1, &[CONNECTION, FAILS], Arc::new(())).await.unwrap();
+    let connection = async || readers.query(CONNECTION, &[]).await.unwrap()[0].get::<_, i32>(0);
+    let before = connection().await;
+    let failed = readers.query(FAILS, &[]).await;
+    assert!(matches!(failed, Err(Error::Failed(..))), "{failed:?}");
+    assert_eq!(connection().await, before);
+}
+
 /// New connections hang, for instance because the server's machine has too little memory.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reads_use_the_connections_that_are_left() {
@@ -174,6 +187,15 @@ async fn server_settings_cannot_change_the_isolation_level() {
     assert_eq!(query(&url, "SELECT name FROM guests"), "read committed\nread committed");
 }
 
+#[tokio::test]
+async fn server_settings_cannot_end_a_long_statement() {
+    let url = database();
+    let name = url.rsplit('/').next().unwrap();
+    query(&url, &format!("ALTER DATABASE {name} SET statement_timeout = 500"));
+    let connection = connect(&options(&url)).await.connection().await.unwrap();
+    connection.client.batch_execute("SELECT pg_sleep(0.7)").await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn commit_whose_wait_for_the_standby_is_cancelled_is_unknown() {
     let server = PostgresServer::start();
@@ -197,6 +219,26 @@ async fn commit_whose_wait_for_the_standby_is_cancelled_is_unknown() {
 
     let error = soon(writing).await.unwrap();
     assert!(matches!(&error, Error::Unknown(why) if why.contains("sent a warning")), "{error}");
+}
+
+/// Each write that waits occupies a connection of the server.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writes_are_rejected_while_others_wait_for_the_standby() {
+    let server = PostgresServer::start();
+    let url = server.database();
+    let mut options = options(&url);
+    options.url.timeout = Duration::from_secs(1);
+    let cluster = connect(&options).await;
+    let guests = queue(&cluster).await;
+    server.set("synchronous_standby_names", "nobody");
+    let rejected = |error| matches!(error, Error::Unavailable(why) if why.starts_with("earlier commits still wait"));
+    until(async || guests.submit(Guest("Ada".into())).await.is_err_and(rejected)).await;
+    let written = || query(&url, "SELECT count(*) FROM guests");
+    let before = written();
+    assert!(matches!(guests.submit(Guest("Grace".into())).await, Err(Error::Unavailable(_))));
+    assert_eq!(written(), before);
+    server.set("synchronous_standby_names", "");
+    until(async || guests.submit(Guest("Ben".into())).await.is_ok()).await;
 }
 
 #[tokio::test]
