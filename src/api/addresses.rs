@@ -38,8 +38,13 @@ impl BaseUrl {
                 "a base URL is http:// or https://, a host and an optional path, and ends in /v1".into(),
             ));
         }
-        // Scheme and host are case-insensitive (RFC 3986, section 6.2.2.1).
-        Ok(Self { url: origin.to_ascii_lowercase() + path, bound: None })
+        // Scheme and host are case-insensitive (RFC 3986, section 6.2.2.1), and browsers shorten IPv6 addresses.
+        let origin = origin.to_ascii_lowercase();
+        let shortened = origin.split_once('[').and_then(|(scheme, rest)| {
+            let (ip, port) = rest.split_once(']')?;
+            Some(format!("{scheme}[{}]{port}", ip.parse::<Ipv6Addr>().ok().filter(|ip| ip.to_ipv4_mapped().is_none())?))
+        });
+        Ok(Self { url: shortened.unwrap_or(origin) + path, bound: None })
     }
 
     /// Returns the base URL of a listener without a configured one.
@@ -235,6 +240,7 @@ mod tests {
         assert_eq!((upper.as_str(), upper.path(), upper.is_https()), ("https://shop.example/A/v1", "/A", true));
         assert_eq!(BaseUrl::parse("https://api.example.com/v1").unwrap().path(), "");
         assert_eq!(BaseUrl::parse("http://127.0.0.1:8080/v1").unwrap().origin(), "http://127.0.0.1:8080");
+        assert_eq!(BaseUrl::parse("http://[0:0::01]:80/v1").unwrap().origin(), "http://[::1]");
         for refused in [
             "http://v1", "", "/v1", "ftp://a/v1", "https://a/v1/", "https://a", "https:///v1", "https://a/v1?x=/v1",
             "https://a/<>/v1", "https://a:99999/v1", "https://a:/v1",

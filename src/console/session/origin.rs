@@ -21,8 +21,10 @@ pub fn is_ours(headers: &HeaderMap, addresses: &Addresses) -> bool {
 /// the page was opened.
 fn is_own(origin: &str, headers: &HeaderMap, addresses: &Addresses) -> bool {
     let by_name = || {
-        let scheme = if addresses.base_url.is_https() { "https://" } else { "http://" };
-        Some(origin.strip_prefix(scheme)? == headers.get(HOST)?)
+        // Browsers leave the default port out, and proxies may add it.
+        let (scheme, port) = if addresses.base_url.is_https() { ("https://", ":443") } else { ("http://", ":80") };
+        let host = headers.get(HOST)?.to_str().ok()?;
+        Some(origin.strip_prefix(scheme)? == host.strip_suffix(port).unwrap_or(host))
     };
     addresses.store_origins().iter().any(|own| own == origin) || by_name().unwrap_or(false)
 }
@@ -75,5 +77,11 @@ mod tests {
                 assert_eq!(is_ours(&headers, &addresses), expected, "{site:?} {origin:?}");
             }
         }
+        let headers = |host: &str| {
+            HeaderMap::from_iter(
+                [(HOST, host), (ORIGIN, "https://by.name")].map(|(name, value)| (name, value.parse().unwrap())),
+            )
+        };
+        assert_eq!(["by.name:443", "by.name:80"].map(|host| is_ours(&headers(host), &addresses)), [true, false]);
     }
 }
