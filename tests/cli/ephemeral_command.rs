@@ -75,7 +75,7 @@ fn requests_of_the_command_bypass_a_proxy() {
         command.env_remove("no_proxy").env_remove("NO_PROXY").envs(variables.iter().copied());
         Process::start(&mut command).end().stdout
     };
-    let loopback = "127.0.0.1,localhost";
+    let loopback = "127.0.0.1,::1,localhost";
     assert_eq!(shown(&[]), format!("{loopback} {loopback}\n"));
     assert_eq!(shown(&[("NO_PROXY", "a.example")]), format!("a.example,{loopback} a.example,{loopback}\n"));
     assert_eq!(shown(&[("no_proxy", "*")]), "* *\n");

@@ -11,7 +11,7 @@ from petstoretest import Store
 def pytest_configure() -> None:
     """Adds the addresses of stores to `NO_PROXY`, so that clients reach them where a proxy is set."""
     hosts = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
-    local = "127.0.0.1,localhost"
+    local = "127.0.0.1,::1,localhost"
     # `*` stands for all hosts only if it is alone. Workers of pytest-xdist inherit the variables.
     if hosts != "*" and not hosts.endswith(local):
         hosts = f"{hosts},{local}" if hosts else local

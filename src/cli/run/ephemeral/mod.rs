@@ -240,7 +240,7 @@ fn no_proxy() -> [(&'static str, OsString); 2] {
     let names = ["no_proxy", "NO_PROXY"];
     let mut hosts = names.iter().filter_map(env::var_os).find(|hosts| !hosts.is_empty()).unwrap_or_default();
     if hosts != "*" {
-        hosts.push(if hosts.is_empty() { "127.0.0.1,localhost" } else { ",127.0.0.1,localhost" });
+        hosts.push(if hosts.is_empty() { "127.0.0.1,::1,localhost" } else { ",127.0.0.1,::1,localhost" });
     }
     names.map(|name| (name, hosts.clone()))
 }
