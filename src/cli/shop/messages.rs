@@ -129,7 +129,7 @@ fn list(common: &Common, filter: Filter, limit: u32, json: bool) -> Outcome {
         };
         store.export_messages(&query, &mut keep).await?;
         print_list(&messages[..messages.len().min(limit as usize)], json)?;
-        if messages.len() > limit as usize && !json {
+        if messages.len() > limit as usize {
             let newest = counted(limit.into(), "message");
             tell(Level::INFO, &format!("only the newest {newest}: a higher --limit lists more"));
         }

@@ -104,7 +104,7 @@ impl List {
             let mut names: HashMap<_, _> = names.into_iter().map(|names| (names.order, names.customer)).collect();
             let rows: Vec<_> = page.iter().map(|order| (*order, names.remove(&order.id).unwrap_or_default())).collect();
             if !printed.add(&rows)? || !may_follow || left == 0 {
-                if left == 0 && !self.json {
+                if left == 0 {
                     let newest = counted(self.limit.into(), "order");
                     tell(Level::INFO, &format!("only the newest {newest}: --all lists all"));
                 }
