@@ -18,7 +18,7 @@ impl RelayUrl {
             let why = "is that of a NATS server: give that of a bridge, such as the one in docs/relay.md#to-a-broker";
             return Err(Invalid(why.into()));
         }
-        let why = "is not https://HOST/PATH (without a user; http:// to this machine, as in http://127.0.0.1:8000/)";
+        let why = "is not https://HOST/PATH (without a user, a fragment or @; http:// to this machine, as in http://127.0.0.1:8000/)";
         Self::read(text).ok_or_else(|| Invalid(why.into()))
     }
 
