@@ -98,3 +98,19 @@ impl From<rusqlite::Error> for Error {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::ffi::{self, SQLITE_IOERR_DIR_FSYNC, SQLITE_IOERR_FSYNC, SQLITE_IOERR_WRITE};
+
+    use super::*;
+
+    #[test]
+    fn failed_sync_is_told_from_other_errors_of_the_disk() {
+        let of = |code| Error::from(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None));
+        for code in [SQLITE_IOERR_FSYNC, SQLITE_IOERR_DIR_FSYNC] {
+            assert!(matches!(of(code), Error::SyncFailed(_)), "{code}");
+        }
+        assert!(matches!(of(SQLITE_IOERR_WRITE), Error::Unavailable(_)));
+    }
+}

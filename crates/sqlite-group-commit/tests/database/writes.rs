@@ -1,6 +1,7 @@
 //! Errors of writes, backups, versions, and the schema.
 
 use std::fs::File;
+use std::path::Path;
 
 use rusqlite::{Connection, Statement};
 use sqlite_group_commit::{
@@ -103,6 +104,40 @@ async fn process_opens_a_database_once() {
 }
 
 #[tokio::test]
+async fn database_that_is_a_link_or_has_too_long_a_path_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = |dir: &Path| Database::open(&Folder::new(dir, "test"), &Options::default(), &SCHEMA);
+    open(&folder.path().join("data")).unwrap().close().await;
+    std::os::unix::fs::symlink(folder.path().join("data/test.db"), folder.path().join("test.db")).unwrap();
+    assert!(matches!(open(folder.path()), Err(Error::Link(_))));
+    // The longest path has 504 bytes.
+    let rest = 504 - "/test.db".len() - folder.path().as_os_str().len();
+    let deep = |length: usize| {
+        let parts = [100, 100, length - 203].map(|length| "d".repeat(length));
+        folder.path().join(parts.join("/"))
+    };
+    open(&deep(rest)).unwrap().close().await;
+    assert!(matches!(open(&deep(rest + 1)), Err(Error::Failed(why)) if why.contains("has 505 bytes")));
+}
+
+#[test]
+fn files_of_a_database_are_no_targets() {
+    let folder = tempfile::tempdir().unwrap();
+    let (dir, path) = (folder.path().join("data"), folder.path().canonicalize().unwrap());
+    drop(open(&dir));
+    let data = Folder::new(&dir, "test");
+    for (name, target) in [("own", "data/test.db"), ("new", "new.db")] {
+        std::os::unix::fs::symlink(path.join(target), path.join(name)).unwrap();
+    }
+    for own in ["data/test.db", "data/test.db-wal", "data/test.lock", "own"] {
+        assert!(data.outside(&path.join(own)).is_err(), "{own}");
+    }
+    for (name, target) in [("new", "new.db"), ("data/backup.db", "data/backup.db"), ("test.db", "test.db")] {
+        assert_eq!(data.outside(&path.join(name)).unwrap(), path.join(target));
+    }
+}
+
+#[tokio::test]
 async fn restore_brings_back_the_backup() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("backup.db");
@@ -151,9 +186,11 @@ async fn backup_ends_when_the_log_grows_too_long() {
 async fn version_changes_with_each_commit() {
     let folder = tempfile::tempdir().unwrap();
     let db = open(folder.path());
+    // From now on, the idle writer commits nothing.
+    db.add_row(Number(1)).await.unwrap();
     let before = db.version().unwrap();
     assert!(db.epoch(&before).is_some());
-    db.add_row(Number(1)).await.unwrap();
+    db.add_row(Number(2)).await.unwrap();
     assert!(db.version() != Some(before) && db.epoch(&before).is_none());
     db.close().await;
     assert!(db.version().is_none());
