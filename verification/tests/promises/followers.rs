@@ -46,6 +46,8 @@ fn followers_miss_nothing_across_three_processes() {
             hung.signal(Signal::CONT);
             thread::sleep(PAUSE);
         }
+        let enough = "SELECT (SELECT count(*) FROM pets) > 120 AND (SELECT count(*) FROM orders) > 120";
+        within(TIMEOUT, "animals and orders", || shop.database.sql(enough) == "t");
         traffic.end(creators, followers)
     });
     let measured = followed.check(&created);
