@@ -42,7 +42,9 @@ impl BaseUrl {
         let origin = origin.to_ascii_lowercase();
         let shortened = origin.split_once('[').and_then(|(scheme, rest)| {
             let (ip, port) = rest.split_once(']')?;
-            Some(format!("{scheme}[{}]{port}", ip.parse::<Ipv6Addr>().ok().filter(|ip| ip.to_ipv4_mapped().is_none())?))
+            let ip: Ipv6Addr = ip.parse().ok()?;
+            // Browsers write an IPv4-mapped address in hexadecimal digits, `Display` does not.
+            ip.to_ipv4_mapped().is_none().then(|| format!("{scheme}[{ip}]{port}"))
         });
         Ok(Self { url: shortened.unwrap_or(origin) + path, bound: None })
     }

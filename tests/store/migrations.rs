@@ -122,7 +122,7 @@ async fn missing_privilege_to_migrate_is_reported() {
         checked().await
     );
     query(&url, "CREATE TABLE orders ()");
-    assert!(checked().await.starts_with("there is another table orders: "), "{}", checked().await);
+    assert!(checked().await.starts_with("another program has a table orders in this schema: "), "{}", checked().await);
     query(&url, "DROP TABLE orders");
     open_postgresql(&url).await.close().await;
     query(

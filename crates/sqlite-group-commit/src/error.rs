@@ -42,7 +42,7 @@ pub enum Error {
     /// The database is a symbolic link. SQLite keeps the log and its index beside the target, and the locks are here.
     #[error("{} is a link: open the folder of its target, or move the database here", .0.display())]
     Link(PathBuf),
-    /// The files of the folder do not belong together, or one is gone. Nothing was changed.
+    /// The files of the folder do not belong together, or one is gone. The call has changed nothing.
     #[error(
         "{what}. Put back the files that belong together, {name}.lock among them, or replace them by a backup. If another \
          program has opened and closed the database since, write `unchecked` into {lock}"

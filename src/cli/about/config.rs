@@ -19,7 +19,8 @@ use crate::store::StoreError;
 use crate::store::postgres::{self, DatabaseUrl, Postgres};
 use crate::store::sqlite::{self, Sqlite};
 
-/// Maximum time to check the database. Attempts to connect to PostgreSQL begin for 5 s, and then say why they failed.
+/// Maximum time to check the database. Longer than the 5 s for which attempts to connect to PostgreSQL begin, so that the
+/// cause of their failure is reported.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Subcommand, Debug)]

@@ -41,7 +41,7 @@ pub async fn check_encoding(client: &Client) -> Result<()> {
     }
 }
 
-/// The tables, for a `FROM`.
+/// The tables, as an item of a `FROM` clause.
 const TABLES: &str = "unnest(ARRAY['accounts', 'api_keys', 'pets', 'orders', 'messages', 'sessions',
     'idempotency_records', 'audit', 'meta']) AS name";
 
@@ -52,11 +52,12 @@ pub async fn check_may_create(client: &Client) -> Result<()> {
             (SELECT min(name) FROM {TABLES} WHERE to_regclass(quote_ident(current_schema()) || '.' || name) IS NOT NULL)"
     );
     let row = client.query_one(&check, &[]).await?;
-    let other: Option<String> = row.try_get(1)?;
-    let why = other.map(|name| format!("there is another table {name}: use a database or schema for petstore alone"));
-    match why.or((!row.try_get::<_, bool>(0)?).then(|| NO_PRIVILEGE.into())) {
-        Some(why) => Err(StoreError::Failed(why)),
-        None => Ok(()),
+    match (row.try_get(0)?, row.try_get::<_, Option<&str>>(1)?) {
+        (true, None) => Ok(()),
+        (false, None) => Err(StoreError::Failed(NO_PRIVILEGE.into())),
+        (_, Some(name)) => Err(StoreError::Failed(format!(
+            "another program has a table {name} in this schema: use a database or schema for petstore alone"
+        ))),
     }
 }
 
