@@ -46,6 +46,7 @@ fn followers_miss_nothing_across_three_processes() {
             hung.signal(Signal::CONT);
             thread::sleep(PAUSE);
         }
+        // More than are asserted below, because some have no response yet.
         let enough = "SELECT (SELECT count(*) FROM pets) > 120 AND (SELECT count(*) FROM orders) > 120";
         within(TIMEOUT, "animals and orders", || shop.database.sql(enough) == "t");
         traffic.end(creators, followers)

@@ -153,7 +153,7 @@ impl<'d> Subject<'d> {
 
     /// Returns the approval of the account's own order, which is a replay from the second time on.
     fn replay(&self) -> &Case {
-        self.shop.cases.iter().find(|case| case.is_approval() && case.object == Object::Own).unwrap()
+        self.shop.cases.iter().find(|case| is_replay(case)).unwrap()
     }
 
     fn replays(&self, outcome: Outcome) -> &AtomicUsize {
@@ -215,9 +215,8 @@ impl<'d> Subject<'d> {
             if is_valid && case.expected(Role::Customer, only_reads) != case.expected(Role::Staff, only_reads) {
                 self.telling.fetch_add(1, Ordering::Relaxed);
             }
-            let is_replay = case.is_approval() && case.object == Object::Own;
-            assert!(!is_replay || outcome != Outcome::Allowed || response.is_replayed(), "{response:?}");
-            if is_replay && !only_reads && matches!(outcome, Outcome::Allowed | Outcome::Forbidden) {
+            assert!(!is_replay(case) || outcome != Outcome::Allowed || response.is_replayed(), "{response:?}");
+            if is_replay(case) && !only_reads && matches!(outcome, Outcome::Allowed | Outcome::Forbidden) {
                 self.replays(outcome).fetch_add(1, Ordering::Relaxed);
             }
             all.push(Seen { sent, answered, process, case, key, only_reads, outcome });
@@ -230,7 +229,7 @@ impl<'d> Subject<'d> {
         let service = &self.shop.services[process];
         let Some(key) = key else { return self.form(process, "/orders/999999999/approve", &[]) };
         let mut request = case.request(service, &self.ids).key(&self.keys.read().unwrap()[key].text.clone());
-        if case.is_approval() && case.object == Object::Own {
+        if is_replay(case) {
             request = request.header("idempotency-key", "once");
         }
         request.send_until_available()
@@ -329,6 +328,10 @@ impl<'d> Subject<'d> {
         drop((roles, keys));
         lag.filter(|_| !self.is_explained(seen, true))
     }
+}
+
+fn is_replay(case: &Case) -> bool {
+    case.is_approval() && case.object == Object::Own
 }
 
 /// Returns when a change must apply in every process: in a full run [`LIMIT`] later, otherwise after `wait`.

@@ -134,6 +134,7 @@ impl Copied {
         self.moments.push(Moment { copies, numbers });
     }
 
+    /// Copies the files while another program holds the lock for writes.
     fn copy_between_writes(&mut self) {
         let other = outside(&self.dir);
         other.execute_batch("BEGIN IMMEDIATE").unwrap();
@@ -221,9 +222,9 @@ async fn takes_only_what_belongs_together(folder: &Path, moments: &[Moment]) {
                 Err(error) => {
                     assert!(place > 0 && matches!(error, Error::Apart { .. }), "{what}: {error:?}");
                     refused += 1;
-                    // A refusal changes nothing: the right files are taken afterwards.
+                    // A refusal changes nothing: with the lock file as it left it, the right files are taken.
                     let right = last.files();
-                    put(&tried, &right[..if lock.is_some() { 3 } else { 4 }]);
+                    put(&tried, if lock.is_some() { &right[..3] } else { &right });
                     assert_eq!(start(&tried).await.unwrap(), last.numbers, "afterwards: {what}");
                 }
             }
@@ -314,9 +315,9 @@ async fn restore_replaces_the_files_of_a_killed_process() {
     let tried = Folder::new(folder.path().join("tried"), "test");
     put(tried.dir(), &old.files());
     let db = Database::open(&tried, &Options::default(), &SCHEMA).unwrap();
-    for expected in [true, false, true] {
-        let target = Target { file: &backup, replace: backup.exists() && expected };
-        assert_eq!(db.back_up(target, &SCHEMA, &mut |_, _| true).is_ok(), expected);
+    for (replace, is_made) in [(false, true), (false, false), (true, true)] {
+        let target = Target { file: &backup, replace };
+        assert_eq!(db.back_up(target, &SCHEMA, &mut |_, _| true).is_ok(), is_made, "{replace}");
     }
     db.close().await;
     drop(db);
