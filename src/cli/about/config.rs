@@ -19,8 +19,7 @@ use crate::store::StoreError;
 use crate::store::postgres::{self, DatabaseUrl, Postgres};
 use crate::store::sqlite::{self, Sqlite};
 
-/// Maximum time to check the database. Longer than the 5 s for which attempts to connect to PostgreSQL begin, so that the
-/// cause of their failure is reported.
+/// Maximum time to check the database. PostgreSQL's own error takes at least 5 s, because attempts to connect are repeated.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Subcommand, Debug)]
