@@ -39,6 +39,7 @@ migrations! {
     3 "V0003__messages_in_turn"
     4 "V0004__address_forms"
     5 "V0005__staff_changes"
+    6 "V0006__key_ids"
 }
 
 /// The greatest version that this program knows, of either database.
@@ -224,11 +225,13 @@ mod tests {
             ("sqlite/V0003__messages_in_turn", "e5114237"),
             ("sqlite/V0004__address_forms", "9a378179"),
             ("sqlite/V0005__staff_changes", "5b000411"),
+            ("sqlite/V0006__key_ids", "263d3832"),
             ("postgres/V0001__store", "2ac99cb4"),
             ("postgres/V0002__store_id", "135ec221"),
             ("postgres/V0003__messages_in_turn", "c3bde041"),
             ("postgres/V0004__address_forms", "ab617217"),
             ("postgres/V0005__staff_changes", "206c357d"),
+            ("postgres/V0006__key_ids", "47a0bae8"),
         ];
         for (name, checksum) in landed {
             let sql = std::fs::read(format!("{}/migrations/{name}.sql", env!("CARGO_MANIFEST_DIR"))).unwrap();

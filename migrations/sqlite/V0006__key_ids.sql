@@ -1,0 +1,21 @@
+-- Ids of keys are not given out again after an account, and thus its keys, was erased. SQLite cannot add AUTOINCREMENT to a
+-- table, so this one replaces it.
+CREATE TABLE all_keys (
+    id           INTEGER PRIMARY KEY AUTOINCREMENT,
+    account_id   INTEGER NOT NULL REFERENCES accounts (id),
+    name         TEXT NOT NULL,
+    hash         BLOB NOT NULL UNIQUE CHECK (length(hash) = 32),   -- SHA-256 of the key
+    hint         TEXT NOT NULL,
+    created_at   INTEGER NOT NULL,
+    last_used_at INTEGER,
+    lifetime     INTEGER,                 -- as asked for, in milliseconds; NULL: for ever
+    expires_at   INTEGER,                 -- created_at + lifetime, or earlier where a successor took over
+    revoked_at   INTEGER,
+    read_only    INTEGER NOT NULL DEFAULT 0 CHECK (read_only IN (0, 1)),
+    prefer       TEXT                     -- the failures that its requests get; only on staging
+) STRICT;
+
+INSERT INTO all_keys SELECT * FROM api_keys;
+DROP TABLE api_keys;
+ALTER TABLE all_keys RENAME TO api_keys;
+CREATE INDEX api_keys_by_account ON api_keys (account_id);
