@@ -117,6 +117,33 @@ fn erased_account_leaves_only_its_orders() {
 }
 
 #[test]
+fn address_and_key_ids_of_an_ended_account_stay_its_own() {
+    on_every_database(async |store| {
+        let (deleted, erased) = (account(&store, "ada@example.com").await, account(&store, "ben@example.com").await);
+        let (old, _) = key(&store, erased, None).await;
+        assert!(store.delete_account(deleted, None, OPERATOR).await.unwrap());
+        assert_eq!(store.erase_account(erased, false, OPERATOR).await.unwrap(), Some(true));
+
+        let next = account(&store, "ada@example.com").await;
+        assert!(key(&store, next, None).await.0.0 > old.0);
+        assert!(store.set_email(next, email("eve@example.com"), OPERATOR).await.unwrap());
+
+        expect![[r#"
+            account.create | command line | ada@example.com (customer) | -
+            account.create | command line | erased-2@account.invalid (customer) | -
+            key.create | command line | key 1 (pet_test_…) of erased-2@account.invalid | -
+            account.delete | command line | ada@example.com | -
+            key.revoke | command line | key 1 (pet_test_…) of erased-2@account.invalid | -
+            account.erase | command line | erased-2@account.invalid | -
+            account.create | command line | eve@example.com (customer) | -
+            key.create | command line | key 2 (pet_test_…) of eve@example.com: test | -
+            account.set_email | command line | ada@example.com to eve@example.com | -
+        "#]]
+        .assert_eq(&audit(&store).await);
+    });
+}
+
+#[test]
 fn erasing_while_orders_are_placed_leaves_no_row() {
     on_every_database(async |store| {
         let ada = account(&store, "ada@example.com").await;
