@@ -1,7 +1,6 @@
 //! `petstore account export`
 
 use std::io;
-use std::time::Duration;
 
 use serde_json::json;
 
@@ -12,16 +11,14 @@ use crate::cli::terminal::table::{Listed, PrintedList};
 use crate::cli::{Outcome, print_open, with_store};
 use crate::config::Common;
 use crate::domain::{
-    Account, AuditEntry, AuditFilter, Direction, Email, MessageQuery, MessageRecord, OrderQuery, PageLimit, PageQuery,
+    Account, Action, AuditEntry, AuditFilter, Direction, Email, MessageQuery, MessageRecord, OrderQuery, PageLimit,
+    PageQuery,
 };
 use crate::runtime::clock::Clock;
 use crate::store::Store;
 
 /// Number of messages that are printed together.
 const MESSAGES: usize = 100;
-
-/// The clocks of two processes differ by less.
-const A_MINUTE: Duration = Duration::from_mins(1);
 
 impl OneAccount {
     pub fn export(self, common: &Common) -> Outcome {
@@ -88,11 +85,14 @@ async fn print_messages(store: &Store, account: &Account) -> Outcome {
 }
 
 async fn print_audit(store: &Store, account: &Account) -> Outcome {
-    // Earlier rows are of a deleted account with this address.
-    let since = account.created_at.minus(A_MINUTE);
-    let filter = AuditFilter { since, account: Some(account.email.clone()), ..AuditFilter::default() };
-    let mut list = Part::begin("audit")?;
+    let filter = AuditFilter { account: Some(account.email.clone()), ..AuditFilter::default() };
+    let (mut list, mut is_created) = (Part::begin("audit")?, false);
     let add = |mut entries: Vec<AuditEntry>| {
+        // Earlier rows are of a deleted account with this address.
+        entries.retain(|entry| {
+            is_created |= entry.at >= account.created_at;
+            is_created
+        });
         entries.iter_mut().for_each(|entry| hide_others(entry, &account.email));
         list.add(&entries).map(|()| true)
     };
@@ -106,7 +106,12 @@ fn hide_others(entry: &mut AuditEntry, account: &Email) {
         let is_other = |word: &&str| word.contains('@') && !account.is_named(word.trim_end_matches(':'));
         text.split(' ').map(|word| if is_other(&word) { "[hidden]" } else { word }).collect::<Vec<_>>().join(" ")
     };
-    entry.subject = others(&entry.subject);
+    // The address that it had before is its own.
+    let is_renamed = entry.action == Action::SetEmail.as_str()
+        && entry.subject.rsplit(' ').next().is_some_and(|new| account.is_named(new));
+    if !is_renamed {
+        entry.subject = others(&entry.subject);
+    }
     if !account.is_named(&entry.actor) {
         entry.actor = others(&entry.actor);
         (entry.client_address, entry.request_id) = (None, None);
