@@ -142,6 +142,10 @@ fn address_is_changed_and_account_erased() {
 async fn link_for_a_password_is_printed_and_never_logged() {
     let folder = Folder::with_account();
     let server = folder.serve("serve --log-requests --log-format json");
+    folder.succeed("account suspend ada@example.com");
+    let why = "the account ada@example.com is suspended: run `petstore account resume ada@example.com` first";
+    folder.fails("account reset-link ada@example.com", why);
+    folder.succeed("account resume ada@example.com");
     let link = folder.succeed(&format!("account reset-link ada@example.com --base-url http://{}/v1", server.store()));
     let path = link.trim().strip_prefix(&format!("http://{}", server.store())).unwrap();
 
@@ -240,6 +244,14 @@ fn export_has_what_the_store_knows_of_the_account_alone() {
         "{text}"
     );
     folder.fails("account export eve@example.com", "there is no account eve@example.com");
+
+    for line in ["delete ada@example.com --yes", "create ada@example.com", "set-email ada@example.com eve@example.com"]
+    {
+        folder.succeed(&format!("account {line}"));
+    }
+    let exported: serde_json::Value = serde_json::from_str(&folder.succeed("account export eve@example.com")).unwrap();
+    let subjects: Vec<_> = exported["audit"].as_array().unwrap().iter().map(|row| &row["subject"]).collect();
+    assert_eq!(subjects, ["eve@example.com (customer)", "ada@example.com to eve@example.com"]);
 }
 
 #[test]

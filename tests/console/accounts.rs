@@ -113,6 +113,13 @@ async fn staff_make_a_link_by_which_the_owner_chooses_a_password() {
     assert_eq!(grace.post("/audit/link", &[("email", ADA)]).await.status(), 403);
     assert_eq!(ada.post("/audit/link", &[("email", "nobody@example.com")]).await.status(), 404);
     assert_eq!(ada.post("/audit/link", &[("email", ADA)]).await.status(), 403, "a link for staff");
+    let suspend = async |suspended| {
+        service.store.set_suspended(service.account_of(GRACE).await, suspended, OPERATOR).await.unwrap()
+    };
+    suspend(true).await;
+    assert_eq!(ada.post("/audit/link", &[("email", GRACE)]).await.status(), 403, "it would not work");
+    suspend(false).await;
+    grace.sign_in(GRACE, PASSWORD).await;
     let made = ada.post("/audit/link", &[("email", GRACE)]).await;
     assert_eq!(made.status(), 200, "{}", made.body);
     let link = code(&made.body, "link");

@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use tracing::Level;
 
-use crate::cli::data::database::{find_account, no_account};
+use crate::cli::data::database::{find_account, no_account, refuse_suspended};
 use crate::cli::terminal::confirm::confirm;
 use crate::cli::terminal::hidden_input::read_hidden;
 use crate::cli::terminal::table::{Listed, print_list, strip_bidi};
@@ -218,6 +218,7 @@ impl OneAccount {
     fn print_link(self, common: &Common, service: &ServiceSettings) -> Outcome {
         let addresses = service.addresses(service.listen, service.messages_listen);
         self.change(common, async |store, account| {
+            refuse_suspended(account)?;
             let (token, until) = (ApiKey::generate(store.deployment()), Clock::System.now().plus(LINK_LIFETIME));
             let is_created = store.create_link(account.id, token.hash(), until, None, actor()).await?;
             if is_created {

@@ -76,6 +76,12 @@ pub async fn find_account_id(store: &Store, email: Option<&Email>) -> Outcome<Op
     Ok(Some(find_account(store, email).await?.id))
 }
 
+pub fn refuse_suspended(account: &Account) -> Outcome {
+    let refusal =
+        || format!("the account {0} is suspended: run `petstore account resume {0}` first", account.email.as_str());
+    Ok(account.suspended_at.map_or(Ok(()), |_| Err(refusal()))?)
+}
+
 pub fn no_account(email: &Email) -> String {
     format!("there is no account {}", email.as_str())
 }

@@ -51,6 +51,9 @@ pub async fn make(who: SignedIn, fields: Form) -> Result<Response, PageError> {
     if account.role == Role::Staff {
         return Err(PageError::forbidden("A link for staff is made on the command line: petstore account reset-link."));
     }
+    if account.suspended_at.is_some() {
+        return Err(PageError::forbidden("The account is suspended."));
+    }
     let path = create(&who, account.id, None, who.actor()).await?.ok_or_else(unknown)?;
     let link = format!("{}/{path}", who.addresses.base_url.root());
     let site = Site::new(&who, "A link for a new password", "audit");
