@@ -184,6 +184,10 @@ fn failed_start_sets_no_password() {
     assert_eq!((failed.code, failed.stdout.as_str()), (Some(1), ""), "{failed:?}");
 
     assert_eq!(password(&quickstart(&folder)).len(), 20);
+    folder.succeed("account suspend quickstart@localhost");
+    let why = "the account quickstart@localhost is suspended: run `petstore account resume quickstart@localhost` first";
+    folder.fails_to_serve(&format!("quickstart {FREE_PORTS}"), why);
+    assert_eq!(folder.json("key list").len(), 1, "its key is kept");
 }
 
 #[test]

@@ -15,6 +15,7 @@ use tokio::sync::oneshot;
 use super::serve::{Signals, open_for, serve};
 use crate::api::{Addresses, BaseUrl};
 use crate::app;
+use crate::cli::data::database::{find_account, refuse_suspended};
 use crate::cli::{Outcome, actor, print_open};
 use crate::config::{Common, ServiceSettings};
 use crate::console::shell_quoted;
@@ -109,8 +110,8 @@ async fn account(store: &Store) -> Outcome<Account> {
     let email = Email::parse(ACCOUNT)?;
     let new = NewAccount { role: Role::Staff, ..NewAccount::customer(email.clone(), None, Clock::System.now()) };
     store.create_account(new, actor()).await?;
-    let found = store.find_account(&email).await?;
-    Ok(found.ok_or_else(|| format!("the account {ACCOUNT} was deleted meanwhile"))?)
+    let account = find_account(store, &email).await?;
+    refuse_suspended(&account).map(|()| account)
 }
 
 async fn new_key(store: &Store, account: AccountId, file: &Path) -> Outcome<String> {
