@@ -33,7 +33,7 @@ const PRODUCTION: &str = "this is a production database, to which quickstart wou
 /// Shell command that extracts the id from a JSON list of one object.
 const FIRST_ID: &str = r#"sed 's/.*"id":\([0-9]*\).*/\1/'"#;
 /// Maximum time to wait until the banner is written to stdout.
-const BANNER_TIMEOUT: Duration = Duration::from_secs(1);
+const BANNER_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub fn run(service: &ServiceSettings, common: &Common) -> Outcome {
     serve(async {
