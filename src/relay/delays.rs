@@ -39,6 +39,8 @@ pub struct Delays {
     was_down: bool,
     /// An account whose message has failed since the last acknowledgement.
     failing: Option<AccountId>,
+    /// Number of acknowledged messages.
+    acknowledged: u64,
     accounts: HashMap<AccountId, Account>,
 }
 
@@ -48,6 +50,8 @@ struct Account {
     /// Number of pauses that grow.
     pauses: u32,
     paused_until: Option<Instant>,
+    /// [`Delays::acknowledged`] when the last pause began.
+    acknowledged: u64,
     /// The last message tried. The next turn begins after it, so that messages that have not failed come first.
     resume_after: Option<MessageId>,
     messages: HashMap<MessageId, Delay>,
@@ -131,9 +135,9 @@ impl Delays {
 
     pub fn acknowledged(&mut self, account: AccountId, id: MessageId) {
         self.failing = None;
+        self.acknowledged += 1;
         let Some(known) = self.accounts.get_mut(&account) else { return };
         let has_recovered = mem::take(&mut known.is_failing);
-        known.pauses = 0;
         known.messages.remove(&id);
         if known.messages.is_empty() {
             self.accounts.remove(&account);
@@ -215,11 +219,12 @@ impl Delays {
 
     /// Pauses an account. Its pauses grow while no message of any account is acknowledged.
     fn pause_account(&mut self, account: AccountId, grows: bool) {
+        let acknowledged = self.acknowledged;
         if let Some(account) = self.accounts.get_mut(&account)
             && !is_future(account.paused_until)
         {
-            if !grows {
-                account.pauses = 0;
+            if !grows || account.acknowledged != acknowledged {
+                (account.pauses, account.acknowledged) = (0, acknowledged);
             }
             let pause = delay_after(PAUSE, account.pauses);
             (account.pauses, account.paused_until) = (account.pauses + 1, Some(Instant::now() + pause));
@@ -300,10 +305,11 @@ mod tests {
             pauses.push(lasts(|| delays.is_account_paused(ADA)).await.as_secs());
         }
         assert!((1..=2).contains(&pauses[0]) && (150..=300).contains(&pauses[9]), "{pauses:?}");
-        // The endpoint accepts messages of others.
-        for _ in 0..3 {
-            delays.endpoint_failed(ADA, ID, Meanwhile::OfOthers);
+        // The endpoint accepts messages of others, at the same time or between.
+        for acknowledged in [Meanwhile::OfOthers, Meanwhile::None, Meanwhile::None] {
+            delays.endpoint_failed(ADA, ID, acknowledged);
             assert!(lasts(|| delays.is_account_paused(ADA)).await.as_secs() <= 2);
+            delays.acknowledged(BEN, ID);
         }
         delays.endpoint_failed(ADA, ID, Meanwhile::OfAccount);
         assert!(!delays.is_account_paused(ADA) && delays.is_delayed(ADA, ID));
