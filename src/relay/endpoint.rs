@@ -43,25 +43,7 @@ impl Endpoint {
             }
         }
     }
-}
 
-impl fmt::Display for Endpoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.url)
-    }
-}
-
-impl Receiver for Endpoint {
-    async fn deliver(&self, message: &Message) -> Result<(), Failure> {
-        let body = body(message);
-        let headers = self.headers(message, &body);
-        let response =
-            async { self.client().await?.send("POST", &headers, &body, TIMEOUT).await.map_err(|why| why.to_string()) };
-        self.result(&response.await.map_err(|why| Failure::Endpoint(why, None))?)
-    }
-}
-
-impl Endpoint {
     async fn client(&self) -> Result<&Client, String> {
         let create = async || {
             let tls = if self.url.is_https() { Some(tls::system_connector().await?) } else { None };
@@ -95,6 +77,22 @@ impl Endpoint {
             }
             _ => Err(Failure::Message(why)),
         }
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.url)
+    }
+}
+
+impl Receiver for Endpoint {
+    async fn deliver(&self, message: &Message) -> Result<(), Failure> {
+        let body = body(message);
+        let headers = self.headers(message, &body);
+        let response =
+            async { self.client().await?.send("POST", &headers, &body, TIMEOUT).await.map_err(|why| why.to_string()) };
+        self.result(&response.await.map_err(|why| Failure::Endpoint(why, None))?)
     }
 }
 

@@ -45,7 +45,10 @@ pub(super) fn source() -> Value {
 
 /// Sets the servers, which are the only part of the document that depends on the addresses.
 fn set_addresses(document: &mut Value, addresses: &Addresses, deployment: Deployment) {
-    document["servers"] = servers(addresses, deployment);
+    let own = server("storeUrl", &addresses.base_url, deployment);
+    let sibling = addresses.staging_base_url.as_ref().filter(|_| deployment == Deployment::Production);
+    let sibling = sibling.map(|url| server("stagingUrl", url, Deployment::Staging));
+    document["servers"] = Value::Array([own].into_iter().chain(sibling).collect());
     let description = format!("{deployment}, messages");
     let messages = json!([server("messagesUrl", &addresses.messages_base_url, description)]);
     let path = object(&mut document["paths"]["/messages"]);
@@ -54,13 +57,6 @@ fn set_addresses(document: &mut Value, addresses: &Addresses, deployment: Deploy
         operation.insert("servers".to_owned(), messages.clone());
     }
     path.insert("servers".to_owned(), messages);
-}
-
-fn servers(addresses: &Addresses, deployment: Deployment) -> Value {
-    let own = server("storeUrl", &addresses.base_url, deployment);
-    let sibling = addresses.staging_base_url.as_ref().filter(|_| deployment == Deployment::Production);
-    let sibling = sibling.map(|url| server("stagingUrl", url, Deployment::Staging));
-    Value::Array([own].into_iter().chain(sibling).collect())
 }
 
 /// Returns a server whose address is the default of `variable`, so that a generated client can be pointed at another store.

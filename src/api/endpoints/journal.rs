@@ -102,7 +102,7 @@ fn shown(request: &RecordedRequest) -> Value {
         "idempotencyKey": idempotency_key.as_ref().map(IdempotencyKey::as_str),
         "simulated": request.simulated.as_ref().map(text),
         "replayed": request.is_replayed,
-        "incomplete": request.loss().is_some(),
+        "incomplete": request.loss.get().is_some(),
         "durationMs": request.took.as_secs_f64() * 1_000.0,
         "requestId": request.request_id.text,
         "request": exchange.map(|exchange| message(&exchange.request_head, &exchange.request_body)),

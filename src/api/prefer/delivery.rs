@@ -135,7 +135,7 @@ struct Unsent(Option<Arc<RecordedRequest>>);
 impl Drop for Unsent {
     fn drop(&mut self) {
         if let Some(recorded) = &self.0 {
-            recorded.lose(LOST_BY_CLIENT);
+            _ = recorded.loss.set(LOST_BY_CLIENT);
         }
     }
 }

@@ -37,8 +37,8 @@ pub struct RecordedRequest {
     pub line: RedactedText,
     /// The status of the response, also if the client did not get it. `None` if there was none.
     pub status: Option<u16>,
-    /// How the connection ended, if the client did not get the whole response. Known after the request is stored if a slow
-    /// body is cut.
+    /// How the connection ended, if the client did not get the whole response: the first reason. Known after the request is
+    /// stored if a slow body is cut.
     pub loss: OnceLock<&'static str>,
     /// `None` if the response is not an error of the API.
     pub error: Option<RecordedError>,
@@ -78,16 +78,6 @@ pub struct RedactedText {
 impl RecordedRequest {
     pub fn is_failed(&self) -> bool {
         self.loss.get().is_some() || self.status.is_some_and(|status| status >= 400)
-    }
-
-    /// Records that the client does not get the whole response. Keeps the first reason.
-    pub fn lose(&self, loss: &'static str) {
-        let _ = self.loss.set(loss);
-    }
-
-    /// Says how the connection ended. `None` if the client got the whole response.
-    pub fn loss(&self) -> Option<&'static str> {
-        self.loss.get().copied()
     }
 
     /// All texts of variable size.

@@ -68,7 +68,7 @@ impl RecordedRequest {
         self.simulated = Some(RedactedText::of(delivery.applied.as_bytes(), LISTED));
         (self.status, self.is_replayed) = (delivery.status, delivery.is_replayed);
         if delivery.dropped.is_some() || delivery.is_cut {
-            self.lose("the connection was closed");
+            _ = self.loss.set("the connection was closed");
         }
     }
 
@@ -118,12 +118,12 @@ impl<B: HttpBody> Unanswered<'_, '_, '_, '_, B> {
 
 impl<B: HttpBody> Drop for Unanswered<'_, '_, '_, '_, B> {
     fn drop(&mut self) {
-        self.telemetry.abandon(self.api, self.caller);
+        let took = self.telemetry.abandon(self.api, self.caller);
         if let Some(mut recorded) = self.record(None) {
             if let Some(delivery) = self.delivery {
                 recorded.simulate(delivery);
             }
-            recorded.store(self.api, self.telemetry.elapsed(), Some(&self.caller.peer.request_id));
+            recorded.store(self.api, took, Some(&self.caller.peer.request_id));
         }
     }
 }

@@ -76,18 +76,14 @@ impl<'s> RequestTelemetry<'s> {
         traces::within(self.span.as_ref(), call)
     }
 
-    /// The time since the head arrived.
-    pub fn elapsed(&self) -> Duration {
-        self.in_progress.began.elapsed()
-    }
-
-    /// Records that the client of an operation went away before the response.
-    pub fn abandon(&mut self, api: &Api, caller: &Caller<'_>) {
-        let route = self.route(api, None);
+    /// Records that the client of an operation went away before the response. Returns the time since the head arrived.
+    pub fn abandon(&mut self, api: &Api, caller: &Caller<'_>) -> Duration {
+        let (route, took) = (self.route(api, None), self.in_progress.began.elapsed());
         // nginx uses this status too.
         let status = StatusCode::from_u16(499).expect("it has three digits");
-        self.write(route, caller, status, self.elapsed());
+        self.write(route, caller, status, took);
         self.end_span(route.known_template(), None);
+        took
     }
 
     /// Records the response. Returns the request's duration.

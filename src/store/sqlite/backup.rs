@@ -31,9 +31,9 @@ pub fn back_up(
     Ok(sqlite_group_commit::back_up_unmigrated(&folder(data_dir), target, &schema, progress)?)
 }
 
-/// Replaces a data directory's database by a backup, and records that. Fails if another process has the database open. If
-/// the process fails or is killed, the directory holds the old database or the new one, whole. Returns the deployment and the
-/// number of bytes.
+/// Replaces a data directory's database by a backup, and records that. Deletes all sessions and links. Fails if another
+/// process has the database open. If the process fails or is killed, the directory holds the old database or the new one,
+/// whole. Returns the deployment and the number of bytes.
 pub fn restore(
     backup: &Path,
     data_dir: &Path,
@@ -44,21 +44,15 @@ pub fn restore(
 ) -> Result<(Deployment, u64)> {
     let schema = PetstoreSchema::new(deployment, None);
     let before_publish = |restored: &Connection| {
-        end_sessions_and_links(restored)?;
+        // Otherwise those that were ended since the backup, perhaps because they were stolen, would be valid again.
+        restored.execute("DELETE FROM sessions", [])?;
+        // Backups of earlier versions have no links.
+        if restored.column_exists(None, "accounts", "link_hash")? {
+            restored.execute("UPDATE accounts SET link_hash = NULL WHERE link_hash IS NOT NULL", [])?;
+        }
         Ok(at_once(restored.record(actor, Action::RestoreStore, &of_path(backup)))?)
     };
     let folder = folder(data_dir);
     let bytes = sqlite_group_commit::restore(backup, &folder, &schema, replace, before_publish, progress)?;
     Ok((schema.found().0, bytes))
-}
-
-/// Deletes all sessions and links. Otherwise those that were ended since the backup, perhaps because they were stolen, would
-/// be valid again.
-fn end_sessions_and_links(restored: &Connection) -> Result<()> {
-    restored.execute("DELETE FROM sessions", [])?;
-    // Backups of earlier versions have no links.
-    if restored.column_exists(None, "accounts", "link_hash")? {
-        restored.execute("UPDATE accounts SET link_hash = NULL WHERE link_hash IS NOT NULL", [])?;
-    }
-    Ok(())
 }

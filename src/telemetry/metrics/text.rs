@@ -56,7 +56,7 @@ impl Family<'_> {
         }
     }
 
-    pub fn spread(&mut self, labels: Labels<'_>, histogram: &Histogram) -> &mut Self {
+    pub fn spread(&mut self, labels: Labels<'_>, histogram: &Histogram) {
         let (bounds, count) = histogram.cumulative();
         for (bound, up_to) in bounds {
             self.line("_bucket", &[labels, &[("le", &bound.to_string())]].concat(), up_to);
@@ -64,7 +64,6 @@ impl Family<'_> {
         self.line("_bucket", &[labels, &[("le", "+Inf")]].concat(), count);
         self.line("_sum", labels, histogram.sum());
         self.line("_count", labels, count);
-        self
     }
 
     fn line(&mut self, suffix: &str, labels: Labels<'_>, value: impl Display) {
