@@ -42,21 +42,7 @@ async fn created_animal_is_listed_and_found() {
 }
 
 #[test]
-fn every_field_is_kept() {
-    Service::on_every_database(async |service| {
-        let mut pet = pet_with_all_fields();
-
-        let created = service.post("/v1/pets", &pet.to_string()).await.json();
-
-        pet["id"] = 1.into();
-        assert_eq!(created, pet);
-        assert_eq!(service.get("/v1/pets/1").await.json(), pet);
-        assert_eq!(service.get("/v1/pets").await.json(), json!([pet]));
-    });
-}
-
-#[test]
-fn values_are_returned_unchanged() {
+fn all_fields_are_returned_unchanged() {
     Service::on_every_database(async |service| {
         let longest = "🦊".repeat(255);
         for (id, (name, category, status)) in (1..).zip([
@@ -67,7 +53,8 @@ fn values_are_returned_unchanged() {
             ("null", i64::MAX, "sold"),
             (&longest, 7, "pending"),
         ]) {
-            let mut pet = json!({ "name": name, "categoryId": category, "status": status });
+            let mut pet = pet_with_all_fields();
+            (pet["name"], pet["categoryId"], pet["status"]) = (name.into(), category.into(), status.into());
             let created = service.post("/v1/pets", &pet.to_string()).await.json();
             pet["id"] = id.into();
             assert_eq!(created, pet);
@@ -107,7 +94,7 @@ fn pages_follow_limit_status_and_after() {
             ("", range(1, 20), Some("limit=20&after=20")),
             ("?", range(1, 20), Some("limit=20&after=20")),
             ("?limit=1", range(1, 1), Some("limit=1&after=1")),
-            ("?limit=%35", range(1, 5), Some("limit=5&after=5")),
+            ("?limit=00%35", range(1, 5), Some("limit=5&after=5")),
             ("?limit=100", range(1, 100), Some("limit=100&after=100")),
             ("?limit=100&after=1", range(2, 101), None),
             ("?limit=1&after=100", range(101, 101), None),
