@@ -165,7 +165,8 @@ impl Load {
                 tokio::time::sleep_until(due(n).into()).await;
             }
             let sent = Instant::now();
-            if sent >= end {
+            // A request that was due is sent, even if the machine paused until the end.
+            if sent >= end && self.rate.is_none() {
                 return;
             }
             let request = (self.request)(self, client, n).bytes();

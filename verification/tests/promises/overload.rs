@@ -44,9 +44,15 @@ impl Loaded {
         // The connections of the warm-up close first.
         thread::sleep(Duration::from_millis(500));
         let outcome = self.load(request, clients, seconds).run();
-        assert_eq!((outcome.failed.len(), outcome.refused.len()), (0, 0), "{:?}", outcome.failed);
+        assert_all_accepted(&outcome);
         outcome.goodput().max(100.0) // A busy disk may stall the load of a short run.
     }
+}
+
+/// In a short run, the disk may be busy for longer than a write may wait.
+fn assert_all_accepted(outcome: &Outcome) {
+    let refused = outcome.refused.iter().filter(|took| is_full() || **took < Duration::from_secs(5)).count();
+    assert_eq!((outcome.failed.len(), refused), (0, 0), "{:?}", outcome.failed.first());
 }
 
 #[test]
@@ -71,7 +77,7 @@ fn four_fifths_of_the_peak_are_sustained() {
     let early = loaded.service.memory();
     let outcome = running.join().unwrap();
     let late = loaded.service.memory();
-    assert_eq!((outcome.failed.len(), outcome.refused.len()), (0, 0), "{:?}", &outcome.failed.first());
+    assert_all_accepted(&outcome);
     assert!(!outcome.accepted.is_empty() || outcome.late > 0);
     let (accepted, missed) = (outcome.accepted.len(), outcome.missed);
     if is_full() {
@@ -103,7 +109,6 @@ fn three_times_the_peak_of_creates_is_shed() {
 #[test]
 fn excess_connections_are_rejected() {
     let (outcome, peak) = overload("lists with few connections", Load::lists, few_connections(), true);
-    assert!(!outcome.refused.is_empty(), "no client was rejected");
     assert_shed(&outcome, peak);
 }
 
@@ -112,7 +117,6 @@ fn excess_connections_are_rejected() {
 fn impatient_clients_do_not_slow_others() {
     let name = "lists with few connections, ignoring `Retry-After`";
     let (outcome, peak) = overload(name, Load::lists, few_connections(), false);
-    assert!(!outcome.refused.is_empty(), "no client was rejected");
     if is_full() {
         assert!(outcome.goodput() >= 0.8 * peak, "goodput fell");
     }
@@ -146,11 +150,15 @@ fn overload(name: &str, request: NewRequest, flags: &str, obeys: bool) -> (Outco
     let peak = loaded.peak(request, connections);
     let few = if connections == 64 { peak } else { loaded.peak(request, 64) };
     let outcome = Load { rate: Some(3.0 * peak), obeys, ..loaded.load(request, clients, seconds) }.run();
-    // Every client gets a response. On a busy machine, a client may read its rejection only after the connection closes.
-    let is_late = |error: &&String| !is_full() && (error.contains("reset") || error.contains("Broken pipe"));
+    // Every client gets a response. On a busy machine, a client may read its rejection, or send its first request, only
+    // after the connection closes.
+    let late = ["reset", "Broken pipe", "closed before the end"];
+    let is_late = |error: &&String| !is_full() && late.iter().any(|text| error.contains(text));
     let failed: Vec<_> = outcome.failed.iter().filter(|error| !is_late(error)).collect();
     assert!(failed.is_empty(), "{} failed: {:?}", failed.len(), failed.first());
     assert!(!outcome.accepted.is_empty() || outcome.late > 0);
+    let rejected = loaded.service.metric("petstore_connections_refused_total{listener=\"store\"}");
+    assert!(flags.is_empty() || rejected > 0.0, "no client was rejected");
     let back = within(Duration::from_secs(5), "recovery", || {
         let after = loaded.load(request, 64, 0.5).run();
         let enough =
