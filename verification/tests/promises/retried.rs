@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use testkit::trial::is_full;
 use testkit::{Database, PostgresServer, Random, Shop, Stop, within};
 use verification::Network;
 
@@ -71,12 +72,20 @@ fn response_unknown_to_the_standby_is_not_replayed() {
     // The waiting write holds the lock that orders ids, so the next write would not reach its own wait.
     within(Duration::from_secs(10), "cancelling the wait", || server.cancel_waits_for_standbys() == 0);
 
-    for operation in Operation::OF_TEXT {
-        operation.send(&service, &shop.key, "a", "late").assert_unavailable();
-    }
+    let send_late = || {
+        for operation in Operation::OF_TEXT {
+            operation.send(&service, &shop.key, "a", "late").assert_unavailable();
+        }
+    };
+    send_late();
     within(Duration::from_secs(10), "cancelling the waits", || {
         server.cancel_waits_for_standbys();
-        shop.database.sql("SELECT count(*) FROM idempotency_records") == "2"
+        let are_there = shop.database.sql("SELECT count(*) FROM idempotency_records") == "2";
+        // On a busy machine, one may not have reached its commit.
+        if !are_there && !is_full() {
+            send_late();
+        }
+        are_there
     });
     // Control: both are visible.
     assert_eq!(effects(&shop.database)["late"], 2);

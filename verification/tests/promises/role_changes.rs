@@ -52,20 +52,23 @@ fn check(database: &Database) {
         [Outcome::Allowed, Outcome::Forbidden].map(|outcome| subject.replays(outcome).load(Ordering::Relaxed));
 
     // Control: a process that is not notified of a change continues to grant the old permissions, which is noticed.
-    let unnoticed = subject.observe(&mut random, |_| {
-        let begun = Instant::now();
-        database.sql(&format!("UPDATE accounts SET role = 0 WHERE email = '{EMAIL}'"));
-        let acknowledged = Instant::now();
-        let applied = acknowledged + LIMIT;
-        subject.roles.lock().unwrap().push(Change { begun, acknowledged, applied, to: Role::Customer });
-        thread::sleep(LIMIT);
-        // Until a request tells the roles apart.
-        let telling = || subject.telling.load(Ordering::Relaxed);
-        let before = telling() + CLIENTS * subject.shop.services.len();
-        within(TIMEOUT, "requests", || telling() > before);
+    within(TIMEOUT, "noticing outdated permissions", || {
+        // On a busy machine, all processes may have read the changes too late, and have forgotten the role.
+        subject.change_role(Role::Staff, || set_role(database, EMAIL, Role::Staff));
+        let unnoticed = subject.observe(&mut random, |_| {
+            let begun = Instant::now();
+            database.sql(&format!("UPDATE accounts SET role = 0 WHERE email = '{EMAIL}'"));
+            let acknowledged = Instant::now();
+            let applied = acknowledged + LIMIT;
+            subject.roles.lock().unwrap().push(Change { begun, acknowledged, applied, to: Role::Customer });
+            thread::sleep(LIMIT);
+            // Until a request tells the roles apart.
+            let telling = || subject.telling.load(Ordering::Relaxed);
+            let before = telling() + CLIENTS * subject.shop.services.len();
+            within(TIMEOUT, "requests", || telling() > before);
+        });
+        !subject.violations(&unnoticed).is_empty()
     });
-    let noticed = subject.violations(&unnoticed).len();
-    assert!(noticed > 0, "outdated permissions are not noticed");
     trial::measured(&format!(
         "{}: {} changes of the role and {rounds} ended keys during {} requests, applied within {} ms, 0 permissions beyond \
          the table; {} replays for staff, {} forbidden after the demotion; a change without a notification is noticed",
