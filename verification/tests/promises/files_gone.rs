@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use testkit::{Database, Random, Shop, trial};
+use testkit::{Database, Random, Shop, trial, within};
 use verification::writers::Mix;
 use verification::{Ledger, Writers};
 
@@ -133,7 +133,7 @@ fn reader_of_a_removed_file_ends() {
     unshare.args(["--map-root-user", "--mount", "sh", "-c", protect]).arg(database.file("petstore.lock"));
     let mut service = database.serve_by(unshare);
     assert_eq!(service.create_pet(&key, "refused").status(), 503);
-    assert_eq!(service.get("/readyz", &key).status(), 200);
+    within(LIMIT, "readiness", || service.get("/readyz", &key).status() == 200);
     fs::remove_file(database.file("petstore.db")).unwrap();
     assert_eq!(service.ended(LIMIT).code(), Some(1));
 }

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use testkit::{Random, Server, Shop, trial, within};
+use testkit::{Random, Server, Shop, trial, until, within};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
+use tokio::time::sleep;
 
 use crate::keyed::{Operation, assert_effects_are_single, effects};
 
@@ -25,18 +26,21 @@ async fn cut_off(shop: &Shop) {
     assert_eq!(service.create_pet(&shop.key, "before").status(), 201);
     let sockets = service.sockets();
     let (mut executed, mut whole) = (0, 0);
+    // Maximum delay, which follows the time of a response: a reset may come before or after the effect.
+    let mut most = Duration::from_millis(3);
     for n in trial::counted(resets) {
         let operation = Operation::of(n as usize);
         let (key, text) = (format!("key-{n}"), operation.text(&service, &shop.key, &format!("text-{n}")));
         let request = operation.request(&service, &shop.key, &text).header("idempotency-key", &key).bytes();
         // A third of the requests are sent whole, because only they reach the store.
         let sent = (random.index(request.len() * 3 / 2) + 1).min(request.len());
-        let delay = Duration::from_micros(random.below(3_000));
-        send_and_reset(operation, &service, &request[..sent], delay).await;
+        let delay = Duration::from_micros(random.below(most.as_micros() as u64));
+        send_and_reset(operation, &service, &request[..sent], async { sleep(delay).await }).await;
         whole += u32::from(sent == request.len());
 
         let response = operation.send_until_settled(&service, &shop.key, &key, &text);
         assert_eq!(response.status(), operation.status(), "{n}, after {sent} bytes: {response:?}");
+        most = (2 * response.took).clamp(Duration::from_millis(3), Duration::from_secs(1));
         let again = operation.send(&service, &shop.key, &key, &text);
         assert_eq!((&again.body, again.is_replayed()), (&response.body, true), "{n}");
         executed += u32::from(response.is_replayed());
@@ -52,17 +56,18 @@ async fn cut_off(shop: &Shop) {
     for n in 0..5 {
         let name = format!("control-{n}");
         let request = service.pet_request(&shop.key, &name);
-        send_and_reset(Operation::CreatePet, &service, &request.bytes(), Duration::from_millis(300)).await;
+        let is_created = until(async || effects(&shop.database).contains_key(&name));
+        send_and_reset(Operation::CreatePet, &service, &request.bytes(), is_created).await;
         assert_eq!(request.send_blocking().status(), 201);
         assert_eq!(effects(&shop.database)[&name], 2);
     }
 }
 
-/// Resets the connection after `delay`. Unlike a close, the service learns of a reset at once.
-async fn send_and_reset(operation: Operation, service: &Server, bytes: &[u8], delay: Duration) {
+/// Resets the connection after `delayed`. Unlike a close, the service learns of a reset at once.
+async fn send_and_reset(operation: Operation, service: &Server, bytes: &[u8], delayed: impl Future<Output = ()>) {
     let mut stream = TcpStream::connect(operation.address(service)).await.unwrap();
     stream.set_nodelay(true).unwrap();
     stream.write_all(bytes).await.unwrap();
-    tokio::time::sleep(delay).await;
+    delayed.await;
     stream.set_zero_linger().unwrap();
 }

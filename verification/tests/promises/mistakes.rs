@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
-use testkit::{Database, Folder, Random, Request, Server, Signal, new_pet, trial};
+use testkit::{Database, Folder, Random, Request, Server, Signal, TIMEOUT, new_pet, trial, within};
 
 /// Names in a data directory. The last three do not exist while a service runs.
 const FILES: [&str; 8] = [
@@ -47,12 +47,13 @@ fn no_command_writes_to_the_files_of_a_store() {
         folder.write(&format!("{store}/quickstart.key"), "a key");
         folder.serve(&format!("serve --data-dir {store}"))
     });
-    // Suspended services cannot change the files.
-    services.iter().for_each(|service| service.suspend());
-    // A command writes the log back when it opens a database.
-    for store in STORES {
-        folder.succeed(&format!("pets export --data-dir {store}"));
-    }
+    // Suspended services cannot change the files. A command writes the log back when it opens a database, unless a service
+    // was suspended within a write.
+    within(TIMEOUT, "suspending between writes", || {
+        services.iter().for_each(|service| service.signal(Signal::CONT));
+        services.iter().for_each(|service| service.suspend());
+        STORES.iter().all(|store| folder.run(&format!("pets export --data-dir {store}")).code == Some(0))
+    });
     symlink(".", folder.path("linked")).unwrap();
     let before = snapshot(&folder);
     let (mut cases, mut refused) = (0, 0);
