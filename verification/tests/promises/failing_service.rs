@@ -33,7 +33,7 @@ fn service_acknowledges_nothing_that_a_failing_call_loses() {
 fn service_on_postgresql_loses_nothing_to_a_failing_call() {
     let Shop { database, key } = Shop::on_postgresql();
     // A write that loses its wake-up waits until then.
-    let database = database.with_timeout("10s");
+    let database = database.with_timeout("30s");
     let (runs, ledger) = (Cell::new(0), Ledger::default());
     let serve = |strace, trace: &Path| {
         runs.set(runs.get() + 1);
