@@ -12,6 +12,7 @@ use testkit::{Certificate, Random, Request, Response, Stop, TIMEOUT, new_message
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use verification::Ledger;
+use verification::writers::is_late;
 
 use crate::orders::{APPROVED, CANCELLED, DELIVERED, Entry, PLACED};
 
@@ -209,7 +210,7 @@ impl Traffic {
                 self.latencies.lock().unwrap().push(response.took);
                 return Some(response);
             }
-            Ok(response) if response.retry_after().is_some() && self.may_fail(sent) => None,
+            Ok(response) if response.retry_after().is_some() && (self.may_fail(sent) || is_late(&response)) => None,
             Err(_) if self.may_fail(sent) => None,
             Ok(response) => Some(format!("{response:?}")),
             Err(error) => Some(error),
