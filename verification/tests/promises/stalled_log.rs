@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::process::{ChildStderr, Command, ExitStatus, Stdio};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use testkit::{FREE_PORTS, Folder, Killed, Request, TIMEOUT, raw, soon, within};
@@ -78,7 +79,12 @@ impl Stalled {
 }
 
 /// Reads the next line of the log. `None` at its end.
-fn next_line(log: &mut impl BufRead) -> Option<Value> {
+fn next_line(log: &mut BufReader<ChildStderr>) -> Option<Value> {
+    if log.buffer().is_empty() {
+        let limit = Timespec::try_from(TIMEOUT).unwrap();
+        let readable = poll(&mut [PollFd::new(log.get_ref(), PollFlags::IN)], Some(&limit)).unwrap();
+        assert_eq!(readable, 1, "the process writes nothing and does not end");
+    }
     let mut line = String::new();
     log.read_line(&mut line).unwrap();
     (!line.is_empty()).then(|| serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}")))

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, ChildStdout, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use petstore::domain::{AccountId, Email, Message, MessageIds, MessageText, NewAc
 use petstore::store::sqlite::{DatabaseOptions, Options, Sqlite};
 use petstore::store::{Store, StoreError};
 use rusqlite::Connection;
-use testkit::{Database, trial};
+use testkit::{Database, TIMEOUT, trial};
 
 use crate::fixtures::Executed;
 use crate::service::{NOW, OPERATOR};
@@ -123,7 +123,7 @@ async fn stalled_exports_do_not_delay_writes() {
 
 /// Opens a store with an account.
 async fn open(folder: &Path, wal_pages: u32) -> (Arc<Store>, AccountId) {
-    let database = DatabaseOptions { wal_pages, ..DatabaseOptions::default() };
+    let database = DatabaseOptions { wal_pages, write_timeout: TIMEOUT, ..DatabaseOptions::default() };
     let options = Options { database, ..Options::new(folder) };
     let store = Arc::new(Store::Sqlite(Sqlite::open(&options).unwrap()));
     let ada = NewAccount::customer(Email::parse("ada@example.com").unwrap(), None, NOW);
@@ -154,7 +154,10 @@ struct Stalled {
 impl Stalled {
     /// Starts an export and waits for its first output.
     fn start(folder: &Path, command: &str) -> Self {
-        let mut export = Database::folder(folder).petstore(command).stdout(Stdio::piped()).spawn().unwrap();
+        let mut limited = Command::new("timeout");
+        limited.arg("600");
+        let mut command = Database::folder(folder).petstore_by(limited, command);
+        let mut export = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut out = BufReader::with_capacity(1, export.stdout.take().unwrap());
         assert!(!out.fill_buf().unwrap().is_empty());
         Self { export, out }
