@@ -1,6 +1,7 @@
 //! Promise 30: migrations are atomic, run once when processes start concurrently, and keep older processes working.
 
 use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -135,11 +136,12 @@ fn program_works_with_newer_schemas_that_allow_it() {
 fn requests_beside_a_newer_schema() -> usize {
     let Shop { database, key } = Shop::on_postgresql();
     let service = database.serve();
-    let stop = Stop::new();
-    let answered = thread::scope(|scope| {
-        let stop_on_drop = stop.on_drop();
-        let clients: Vec<_> = (0..4).map(|_| scope.spawn(|| send_until(&stop, &service, &key))).collect();
-        thread::sleep(Duration::from_millis(100));
+    let (stop, answered) = (Stop::new(), AtomicUsize::new(0));
+    let exceeds = |number: usize| within(TIMEOUT, "answers", || answered.load(Ordering::Relaxed) > number);
+    thread::scope(|scope| {
+        let _stop = stop.on_drop();
+        (0..4).for_each(|_| _ = scope.spawn(|| send_until(&stop, &service, &key, &answered)));
+        exceeds(0);
         // Changes that a later version may make while this one serves.
         database.sql(
             "BEGIN;
@@ -150,9 +152,8 @@ fn requests_beside_a_newer_schema() -> usize {
              INSERT INTO schema_history (version, name) VALUES (999, 'later');
              COMMIT",
         );
-        thread::sleep(Duration::from_millis(100));
-        drop(stop_on_drop);
-        clients.into_iter().map(|client| client.join().unwrap()).sum()
+        // More than each client may have begun before.
+        exceeds(answered.load(Ordering::Relaxed) + 4 * 4);
     });
     drop(service);
     // A process can also start with the newer schema.
@@ -163,18 +164,16 @@ fn requests_beside_a_newer_schema() -> usize {
     let stderr = database.rejects("migrate");
     assert!(stderr.contains("schema version 999") && stderr.contains("use a newer petstore"), "{stderr}");
     database.remove();
-    answered
+    answered.into_inner()
 }
 
-/// Sends requests that must succeed. Returns their number.
-fn send_until(stop: &Stop, service: &Server, key: &str) -> usize {
-    let mut answered = 0;
+/// Sends requests that must succeed, and counts them.
+fn send_until(stop: &Stop, service: &Server, key: &str, answered: &AtomicUsize) {
     while !stop.is_requested() {
         assert_eq!(service.create_pet(key, "Rex").status(), 201);
         assert_eq!(service.get("/v1/pets", key).status(), 200);
         assert_eq!(service.get("/v1/pets/1", key).status(), 200);
         assert_eq!(service.send_message(key, "hello").status(), 202);
-        answered += 4;
+        answered.fetch_add(4, Ordering::Relaxed);
     }
-    answered
 }
