@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use bounded_http::Stop;
 use futures_util::future::join_all;
 use petstore::api::parse_new_pet;
-use testkit::{Request, Response, raw, read_to_end, soon, until};
+use testkit::{Request, Response, TIMEOUT, raw, read_to_end, soon, until};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
@@ -65,7 +65,7 @@ async fn head_deadline_starts_with_its_first_byte() {
 /// `crates/bounded-http` tests it without TLS.
 #[tokio::test]
 async fn client_that_does_not_read_over_tls_is_disconnected() {
-    let transport = Transport::tls(|limits| (limits.head, limits.answer) = (LONG, LONG)).await;
+    let transport = Transport::tls(|limits| (limits.head, limits.answer) = (TIMEOUT, LONG)).await;
     let service = &transport.service;
     let pet = parse_new_pet(&format!(r#"{{"name":"{}","categoryId":3}}"#, "🦊".repeat(255))).unwrap();
     service.store.import_pets(Box::new(std::iter::repeat_n(Ok(pet), 100))).await.unwrap();

@@ -94,7 +94,7 @@ impl Project {
         let folder = self.0.path("shop");
         let mut suite = Process::start(self.shell(command).current_dir(&folder).env("HOME", &folder));
         let waiting = || std::fs::read_to_string(self.0.path("shop/waiting")).unwrap_or_default();
-        within(TIMEOUT, "starting two stores", || suite.has_ended() || waiting().lines().count() == 2);
+        within(10 * TIMEOUT, "starting two stores", || suite.has_ended() || waiting().lines().count() == 2);
         let urls: HashSet<_> = waiting().lines().map(|line| line.split_once(' ').unwrap().1.to_owned()).collect();
         assert!(urls.len() == 2 && self.stores() >= 2, "{urls:?}");
 

@@ -14,6 +14,9 @@ use crate::process::{Petstore, run, shell, shown, tool};
 /// The suite sends the same requests each time, so that a change does not fail because of another change.
 const SEED: u64 = 20_301_208;
 
+/// On a slow machine, the service may take a minute to respond, and Schemathesis any time to generate a request.
+const PATIENT: &str = "--request-timeout 60 --max-response-time 60 --suppress-health-check too_slow";
+
 /// Number of seeds for the full figure.
 const SEEDS: usize = 3;
 
@@ -54,8 +57,8 @@ fn documented_commands_find_no_failure() {
     let service = Petstore::start();
     let folder = tempfile::tempdir().unwrap();
     let commands = section("Schemathesis").commands;
-    let seeded =
-        commands.replace("schemathesis run", "schemathesis --no-color run --generation-database none --seed 1");
+    let seeded = format!("schemathesis --no-color run --generation-database none --seed 1 {PATIENT}");
+    let seeded = commands.replace("schemathesis run", &seeded);
     let mut shell = shell(&service.at_its_addresses(&seeded));
     let output = run(service.environment(&mut shell), folder.path());
     assert!(output.status.success(), "{}", shown(&output));
@@ -103,8 +106,7 @@ fn schemathesis(key: &str, document: &str, address: &str, operations: &[&str], s
         .args(["--url", &format!("{address}/v1")])
         .args(["--header", &format!("Authorization: Bearer {key}")])
         .args(["--checks", "all", "--continue-on-failure", "--no-color"])
-        // On a slow machine, the service may take a minute to respond, and Schemathesis any time to generate a request.
-        .args(["--request-timeout", "60", "--max-response-time", "60", "--suppress-health-check", "too_slow"])
+        .args(PATIENT.split(' '))
         .args(["--seed", &seed.to_string(), "--max-examples", &examples.to_string(), "--generation-database", "none"])
         .args(operations);
     run(&mut schemathesis, folder.path())

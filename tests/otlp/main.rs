@@ -32,7 +32,7 @@ fn serve(endpoint: &str, flags: &str, environment: &[(&str, &str)]) -> (Shop, Se
 /// A command that serves, and exports every 50 ms if there is an endpoint.
 fn command(shop: &Shop, flags: &str) -> Command {
     let mut command = shop.database.serve_command(flags);
-    command.env("OTEL_BSP_SCHEDULE_DELAY", "50");
+    command.env("OTEL_BSP_SCHEDULE_DELAY", "50").env("OTEL_EXPORTER_OTLP_TIMEOUT", "60000");
     command
 }
 

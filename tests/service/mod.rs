@@ -327,7 +327,7 @@ impl Service {
 
     /// A connection of its own to the embedded database.
     pub fn connection(&self) -> rusqlite::Connection {
-        rusqlite::Connection::open(self.database_file()).unwrap()
+        rusqlite::Connection::open(self.database_file()).inspect(|open| open.busy_timeout(TIMEOUT).unwrap()).unwrap()
     }
 
     /// Runs SQL as another program. Returns a line for each row, columns separated by `|`.

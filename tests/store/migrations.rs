@@ -1,7 +1,7 @@
 //! The first start, and migrations.
 
 use petstore::domain::{Deployment, NewAccount};
-use petstore::store::postgres::{DatabaseUrl, Postgres};
+use petstore::store::postgres::Postgres;
 use petstore::store::sqlite::{self, Sqlite};
 use sha2::{Digest, Sha256};
 use testkit::postgres::{self, query};
@@ -20,12 +20,9 @@ async fn schema_and_deployment_are_created_in_one_transaction() {
 
     // Without its deployment, nothing chooses another one.
     query(&url, "DELETE FROM meta WHERE key = 'deployment'");
-    let parsed = DatabaseUrl::parse(&url).unwrap();
-    let refused =
-        [Postgres::open(&options(&url)).await.map(|_| ()), Postgres::stored_deployment(&parsed).await.map(|_| ())];
-    for refused in refused {
-        assert_eq!(refused.unwrap_err().to_string(), "the database was never completed");
-    }
+    let (options, why) = (options(&url), "the database was never completed");
+    assert_eq!(Postgres::open(&options).await.unwrap_err().to_string(), why);
+    assert_eq!(Postgres::stored_deployment(&options.cluster.url).await.unwrap_err().to_string(), why);
 }
 
 #[tokio::test]

@@ -4,7 +4,6 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
 
 use rusqlite::Connection;
 use rusqlite::config::DbConfig;
@@ -15,6 +14,7 @@ use crate::postgres::{PostgresServer, try_query};
 use crate::process::{Process, petstore, with_clean_environment};
 use crate::server::Server;
 use crate::trial::is_full;
+use crate::wait::TIMEOUT;
 
 /// Passed to every command as an environment variable.
 #[derive(Clone)]
@@ -116,7 +116,7 @@ impl Database {
 
     fn try_sqlite(&self, sql: &str) -> rusqlite::Result<String> {
         let conn = Connection::open(self.file("petstore.db"))?;
-        conn.busy_timeout(Duration::from_secs(10))?;
+        conn.busy_timeout(TIMEOUT)?;
         // SQLite would write the log of a killed process back and remove it, and the next start is refused without it.
         let is_needed =
             std::fs::read_to_string(self.file("petstore.lock")).is_ok_and(|record| record.contains("log known"));

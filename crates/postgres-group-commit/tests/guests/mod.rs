@@ -35,7 +35,7 @@ impl Write for Guest {
 /// Options for a database whose timeouts load does not reach.
 pub fn options(url: &str) -> Options {
     let mut url = DatabaseUrl::parse(url).unwrap();
-    url.timeout = Duration::from_secs(30);
+    url.timeout = Duration::from_mins(5);
     Options { application_name: "guests".into(), ..Options::new(url) }
 }
 

@@ -177,7 +177,7 @@ async fn files_are_private_even_in_an_open_folder() {
 /// A connection of another program.
 pub fn outside(folder: &Path) -> Connection {
     let conn = Connection::open(folder.join("test.db")).unwrap();
-    conn.busy_timeout(Duration::from_secs(5)).unwrap();
+    conn.busy_timeout(TIMEOUT).unwrap();
     conn
 }
 

@@ -46,8 +46,9 @@ fn open(dir: &Path) -> Database {
     open_with(dir, &Options::default())
 }
 
+/// Load does not time out its writes.
 fn open_with(dir: &Path, options: &Options) -> Database {
-    Database::open(&Folder::new(dir, "test"), options, &SCHEMA).unwrap()
+    Database::open(&Folder::new(dir, "test"), &Options { write_timeout: TIMEOUT, ..options.clone() }, &SCHEMA).unwrap()
 }
 
 fn numbers(db: &Database) -> BTreeSet<i64> {

@@ -11,7 +11,7 @@ from petstore.models import MessageInput, NewPet, OrderInput, PetStatus
 
 
 def client(url, key=os.environ["STORE_API_KEY"]):
-    return AuthenticatedClient(base_url=os.environ[url], token=key)
+    return AuthenticatedClient(base_url=os.environ[url], token=key, timeout=60)
 
 
 def show(step, response, value):
