@@ -193,7 +193,7 @@ async fn idle_listener_reserves_no_connections() {
 async fn draining_service_answers_but_is_not_ready() {
     let mut transport = Transport::plain(|limits| limits.drain_delay = Duration::from_hours(1)).await;
     let service = &transport.service;
-    assert_eq!(service.get("/readyz").await.status(), 200);
+    until(async || service.get("/readyz").await.status() == 200).await;
 
     service.ask_to_stop(Stop::Drain);
     until(async || service.get("/readyz").await.status() != 200).await;

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
-use testkit::{Database, Endpoint, FREE_PORTS, Folder, Process, Request, Server, TIMEOUT, petstore, within};
+use testkit::{Database, Endpoint, FREE_PORTS, Folder, Process, Request, Server, TIMEOUT, petstore, until, within};
 
 const REX: &str = r#"{"name":"Rex","categoryId":1}"#;
 
@@ -57,7 +57,7 @@ async fn ephemeral_store_has_the_keys_and_addresses_of_its_command() {
     let ready: Value = serde_json::from_str(&store.next_line().unwrap()).unwrap();
     assert_eq!((&ready["storeUrl"], &ready["key"]), (&"http://petstore:8080/v1".into(), &Value::from(key)));
     let ready_at = ready["opsUrl"].as_str().unwrap().strip_prefix("http://").unwrap().parse().unwrap();
-    assert_eq!(Request::new(ready_at, "GET", "/readyz").send().await.status(), 200);
+    until(async || Request::new(ready_at, "GET", "/readyz").send().await.status() == 200).await;
     store.kill();
 }
 

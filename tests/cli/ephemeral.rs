@@ -93,7 +93,8 @@ async fn ready_line_tells_how_to_use_the_store() {
         let mut user = ConsoleUser::new(running.address("consoleUrl"));
         soon(user.sign_in(running.field(email), running.field("password"))).await;
     }
-    assert_eq!(Request::new(running.address("opsUrl"), "GET", "/readyz").send().await.status(), 200);
+    testkit::until(async || Request::new(running.address("opsUrl"), "GET", "/readyz").send().await.status() == 200)
+        .await;
     let failing = Request::new(running.address("storeUrl"), "GET", "/v1/pets").key(running.field("key"));
     assert_eq!(failing.header("prefer", "code=503").send().await.status(), 503, "it simulates failures");
 }

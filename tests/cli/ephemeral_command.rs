@@ -53,7 +53,7 @@ fn command_gets_what_the_line_has() {
     let mut command = ephemeral(&folder, "--prefer flaky=code=503 -- sh -c");
     command.arg(
         r#"curl -s "$STORE_URL/pets" -H "Authorization: Bearer $STORE_API_KEY_FLAKY" -o out -w '%{http_code}\n'
-        curl -s "$OPS_URL/readyz" -o out -w '%{http_code}\n'; curl -s "$CONSOLE_URL" -o out -w '%{http_code}\n'
+        curl -so out --retry 60 "$OPS_URL/readyz" -w '%{http_code}\n'; curl -s "$CONSOLE_URL" -o out -w '%{http_code}\n'
         echo "$STORE_EMAIL ${#STORE_PASSWORD}"; ls "$STORE_DATA_DIR" | head -n 1"#,
     );
     expect![[r#"

@@ -82,13 +82,14 @@ fn manual_has_a_page_for_each_command() {
 #[test]
 fn ready_service_is_healthy_at_any_listener() {
     let (folder, server) = Folder::serving("serve");
+    let succeeds = |check: &str| _ = within(TIMEOUT, check, || folder.run(check).shown() == "exit 0\n");
     for (listener, flag) in [("ops", "ops-listen"), ("store", "listen"), ("messages", "messages-listen")] {
         let address = server.address(listener);
-        assert_eq!(folder.run(&format!("healthcheck --listeners {listener} --{flag} {address}")).shown(), "exit 0\n");
+        succeeds(&format!("healthcheck --listeners {listener} --{flag} {address}"));
     }
     let port = server.address("ops").port();
     for host in ["0.0.0.0", "localhost", ""] {
-        folder.succeed(&format!("healthcheck --ops-listen {host}:{port}"));
+        succeeds(&format!("healthcheck --ops-listen {host}:{port}"));
     }
 }
 
@@ -97,47 +98,37 @@ fn draining_service_is_not_healthy() {
     let (folder, server) = Folder::serving("serve --drain-delay 1h");
     let address = server.address("ops").to_string();
     let check = format!("healthcheck --ops-listen {address}");
-    folder.succeed(&check);
+    within(TIMEOUT, "being ready", || folder.run(&check).code == Some(0));
 
     server.signal(Signal::TERM);
-    within(TIMEOUT, "the drain", || folder.run(&check).code == Some(1));
-
-    let why = "status 503: The service is not ready: it is about to stop.";
-    folder.fails(&check, &format!("{address} is not ready: {why}"));
+    let why = "is not ready: status 503: The service is not ready: it is about to stop.";
+    within(TIMEOUT, "the drain", || folder.run(&check).shown() == format!("exit 1\nerror: {address} {why}\n"));
 }
 
 #[test]
 fn other_servers_are_not_healthy() {
     let check_fails = |address: SocketAddr, why| {
-        let check = format!("healthcheck --ops-listen {address}");
-        Folder::new().fails(&check, &format!("{address} is not ready: {why}"));
+        let refused = format!("exit 1\nerror: {address} is not ready: {why}\n");
+        let check = || Folder::new().run(&format!("healthcheck --ops-listen {address}")).shown();
+        within(TIMEOUT, why, || check() == refused);
     };
     check_fails(([127, 0, 0, 1], free_port()).into(), "Connection refused (os error 111)");
 
-    let silent: fn(TcpListener) = |listener| _ = listener.accept().unwrap().0.read_to_end(&mut Vec::new());
-    let slow: fn(TcpListener) = |listener| {
-        let mut stream = accept(&listener);
-        let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
-        answer.iter().cycle().take_while(|byte| stream.write_all(&[**byte]).is_ok()).for_each(|_| {
+    let silent: fn(TcpStream) = |mut stream| _ = stream.read_to_end(&mut Vec::new());
+    let slow: fn(TcpStream) = |mut stream| {
+        // The line does not end.
+        b"HTTP/1.1 200 OK".iter().cycle().take_while(|byte| stream.write_all(&[**byte]).is_ok()).for_each(|_| {
             std::thread::sleep(Duration::from_millis(300));
         });
     };
-    let not_http: fn(TcpListener) = |listener| accept(&listener).write_all(b"220 ready\r\n").unwrap();
-    for (serve, why) in [
-        (silent, "no response within 3s"),
-        (slow, "no response within 3s"),
-        (not_http, "the response has an invalid status line"),
-    ] {
+    let not_http: fn(TcpStream) = |mut stream| {
+        _ = stream.read(&mut [0; 1_024]).and_then(|_| stream.write(b"220 ready\r\n"));
+    };
+    let late = "no response within 3s";
+    for (serve, why) in [(silent, late), (slow, late), (not_http, "the response has an invalid status line")] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        std::thread::spawn(move || serve(listener));
+        std::thread::spawn(move || listener.incoming().map(Result::unwrap).for_each(serve));
         check_fails(address, why);
     }
-}
-
-/// Accepts a connection and reads a request.
-fn accept(listener: &TcpListener) -> TcpStream {
-    let (mut stream, _) = listener.accept().unwrap();
-    assert!(stream.read(&mut [0; 1_024]).unwrap() > 0);
-    stream
 }

@@ -15,20 +15,19 @@ fn folder() -> (Folder, Certificate) {
     (folder, certificate)
 }
 
-#[test]
-fn healthcheck_uses_tls_like_the_listeners() {
+#[tokio::test]
+async fn healthcheck_uses_tls_like_the_listeners() {
     let (folder, _) = folder();
     let server = folder.serve(&format!("serve {TLS}"));
     let address = server.address("ops");
-    assert_eq!(folder.run(&format!("healthcheck {TLS} --ops-listen {address}")).shown(), "exit 0\n");
-    let by_variables = folder
-        .command("healthcheck")
-        .env("PETSTORE_TLS_CERT", "cert.pem")
-        .env("PETSTORE_OPS_LISTEN", address.to_string())
-        .status();
-    assert!(by_variables.unwrap().success(), "in a container, the environment is that of the service");
-    let why = format!("{address} is not ready: status 400: This port requires TLS: use https://.");
-    folder.fails(&format!("healthcheck --ops-listen {address}"), &why);
+    let check = |flags: &str| folder.run(&format!("healthcheck {flags} --ops-listen {address}")).shown();
+    until(async || check(TLS) == "exit 0\n").await;
+    let mut by_variables = folder.command("healthcheck");
+    by_variables.env("PETSTORE_TLS_CERT", "cert.pem").env("PETSTORE_OPS_LISTEN", address.to_string());
+    // In a container, the environment is that of the service.
+    until(async || by_variables.status().unwrap().success()).await;
+    let why = "is not ready: status 400: This port requires TLS: use https://.";
+    until(async || check("") == format!("exit 1\nerror: {address} {why}\n")).await;
 }
 
 #[tokio::test]

@@ -99,7 +99,7 @@ fn messages_wait_while_the_endpoint_is_down() {
 
         hooked.shop.send_numbered(&server, "meanwhile", 5);
         server.logged("cannot relay messages, they stay queued; retrying");
-        assert_eq!(server.get("/readyz", "").status(), 200);
+        within(TIMEOUT, "being ready", || server.get("/readyz", "").status() == 200);
         assert_eq!(hooked.waiting(), 5);
         within(TIMEOUT, "counting messages", || server.metric("petstore_messages_waiting") == 5.0);
         endpoint.start_again();
