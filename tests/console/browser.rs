@@ -4,17 +4,18 @@ use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use testkit::console::PASSWORD;
-use testkit::{Killed, Request, TIMEOUT, soon};
+use testkit::{Killed, Request, TIMEOUT, soon, until};
 
 use crate::service::Service;
 
 /// Chromium without windows, which starts with a quarter of the work. The script in /usr/bin does not `exec`, so killing it
 /// would leave the browser running.
 const BROWSER: &str = "/usr/lib/chromium/chromium-headless-shell";
+
+const STALE: &str = "stale element reference";
 
 /// Headless Chromium. Killed on drop.
 pub struct Browser {
@@ -72,7 +73,7 @@ impl Browser {
             browser.devtools("Emulation.setScriptExecutionDisabled", json!({ "value": true })).await;
         }
         // Scripts also compute: axe takes seconds of a core for the reference.
-        let (implicit, script) = (TIMEOUT.as_millis() as u64, 2 * TIMEOUT.as_millis() as u64);
+        let (implicit, script) = (TIMEOUT.as_millis() as u64, 20 * TIMEOUT.as_millis() as u64);
         browser.post("/timeouts", json!({ "implicit": implicit, "script": script })).await;
         browser
     }
@@ -95,19 +96,14 @@ impl Browser {
 
     /// Types into the element of a CSS selector.
     pub async fn type_into(&self, selector: &str, text: &str) {
-        let element = self.find(selector).await;
-        self.post(&format!("/element/{element}/value"), json!({ "text": text })).await;
+        self.act("POST", selector, "value", json!({ "text": text })).await;
     }
 
     /// Clicks and waits for the next page.
     pub async fn follow(&self, selector: &str) {
         let before = self.find("html").await;
         self.click(selector).await;
-        let asked = Instant::now();
-        while self.find("html").await == before {
-            assert!(asked.elapsed() < TIMEOUT, "{selector} leads nowhere");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        until(async || self.find("html").await != before).await;
         self.find("footer").await;
     }
 
@@ -121,14 +117,12 @@ impl Browser {
     }
 
     pub async fn click(&self, selector: &str) {
-        let element = self.find(selector).await;
-        self.post(&format!("/element/{element}/click"), json!({})).await;
+        self.act("POST", selector, "click", json!({})).await;
     }
 
     /// The visible text of an element.
     pub async fn text(&self, selector: &str) -> String {
-        let element = self.find(selector).await;
-        self.get(&format!("/element/{element}/text")).await.as_str().unwrap().to_owned()
+        self.act("GET", selector, "text", Value::Null).await.as_str().unwrap().to_owned()
     }
 
     /// Number of elements of a CSS selector. Works without scripts.
@@ -138,13 +132,12 @@ impl Browser {
     }
 
     pub async fn is_shown(&self, selector: &str) -> bool {
-        let element = self.find(selector).await;
-        self.get(&format!("/element/{element}/displayed")).await == true
+        self.act("GET", selector, "displayed", Value::Null).await == true
     }
 
     /// The path and query of the page.
     pub async fn path(&self) -> String {
-        let url = self.get("/url").await;
+        let url = self.call("GET", &format!("{}/url", self.session), Value::Null).await;
         url.as_str().unwrap().strip_prefix(&self.site).unwrap().to_owned()
     }
 
@@ -202,6 +195,18 @@ impl Browser {
         self.post("/goog/cdp/execute", json!({ "cmd": command, "params": parameters })).await;
     }
 
+    /// Calls a command of an element, or of the one by which the page replaces it meanwhile.
+    async fn act(&self, method: &str, selector: &str, command: &str, body: Value) -> Value {
+        for _ in 0..1_000 {
+            let element = self.find(selector).await;
+            let value = self.call(method, &format!("{}/element/{element}/{command}", self.session), body.clone()).await;
+            if value["error"] != STALE {
+                return value;
+            }
+        }
+        panic!("{selector} is always replaced");
+    }
+
     async fn find(&self, selector: &str) -> String {
         let element = self.post("/element", json!({ "using": "css selector", "value": selector })).await;
         element.as_object().unwrap().values().next().unwrap().as_str().unwrap().to_owned()
@@ -211,16 +216,13 @@ impl Browser {
         self.call("POST", &format!("{}{path}", self.session), body).await
     }
 
-    async fn get(&self, path: &str) -> Value {
-        self.call("GET", &format!("{}{path}", self.session), Value::Null).await
-    }
-
     async fn call(&self, method: &str, path: &str, body: Value) -> Value {
         let request = Request::new(self.address, method, path);
         let request = if body.is_null() { request } else { request.json(body.to_string()) };
-        let answer = tokio::time::timeout(3 * TIMEOUT, request.send()).await.expect("the driver answers");
-        assert_eq!(answer.status(), 200, "{method} {path} {body}: {}", answer.body);
-        answer.json()["value"].take()
+        let answer = tokio::time::timeout(30 * TIMEOUT, request.send()).await.expect("the driver answers");
+        let value = answer.json()["value"].take();
+        assert!(answer.status() == 200 || value["error"] == STALE, "{method} {path} {body}: {value}");
+        value
     }
 
     /// Closes the browser. Dropping it does so after a failure.
