@@ -108,11 +108,12 @@ async fn journal_tells_what_a_client_did_not_wait_for() {
     // Two requests with each key. A connection that closes before the delay is listed without a status.
     let attempts = AtomicU32::new(0);
     until(async || {
-        let key = (attempts.fetch_add(1, Ordering::Relaxed) / 2).to_string();
-        let delayed = preferring(&service, Operation::CreatePet, "delay=30000").header("idempotency-key", &key);
+        let key = attempts.fetch_add(1, Ordering::Relaxed) / 2;
+        let delayed = preferring(&service, Operation::CreatePet, "delay=30000");
+        let delayed = delayed.header("idempotency-key", &key.to_string());
         let mut stream = TcpStream::connect(service.store_address).await.unwrap();
         stream.write_all(&delayed.json(REX).bytes()).await.unwrap();
-        _ = timeout(Duration::from_millis(50), stream.read_u8()).await;
+        _ = timeout(Duration::from_millis(50 << key), stream.read_u8()).await;
         drop(stream);
         let listed = requests(&service, "").await;
         let told = |is_replayed: bool| {

@@ -306,9 +306,15 @@ async fn simulated_requests_have_their_own_label() {
 #[tokio::test]
 async fn service_stops_while_a_response_is_delayed() {
     let mut service = Service::start().await;
-    let request = preferring(&service, Operation::ListPets, "delay=2000");
-    let delayed = tokio::spawn(request.send());
-    until(async || service.metrics().await.metric("petstore_http_requests_in_flight") == 2.0).await;
+    let request = || preferring(&service, Operation::ListPets, "delay=2000").send();
+    let mut delayed = tokio::spawn(request());
+    until(async || {
+        if delayed.is_finished() {
+            delayed = tokio::spawn(request());
+        }
+        service.metrics().await.metric("petstore_http_requests_in_flight") == 2.0
+    })
+    .await;
     service.ask_to_stop(bounded_http::Stop::Drain);
     soon(service.stopped()).await;
     assert_eq!(delayed.await.unwrap().status(), 200, "a drain waits for the response");

@@ -5,7 +5,7 @@ use std::process::Stdio;
 use expect_test::expect;
 use jiff::Timestamp;
 use serde_json::Value;
-use testkit::{Folder, Process, Signal};
+use testkit::{Folder, Process, Signal, TIMEOUT, within};
 
 const DAY: i64 = 24 * 60 * 60 * 1000;
 
@@ -111,10 +111,13 @@ fn impossible_key_is_a_failure() {
 #[test]
 fn last_use_is_stored_when_the_service_stops() {
     let (folder, key) = Folder::with_key();
-    let server = folder.serve("serve");
-    assert_eq!(server.get("/v1/pets", &key).status(), 200);
-    server.end_by(Signal::TERM);
-    assert!(folder.json("key list")[0]["lastUsedAt"].is_string());
+    // A stop waits for a slow disk for two seconds.
+    within(TIMEOUT, "storing the last use", || {
+        let server = folder.serve("serve");
+        assert_eq!(server.get("/v1/pets", &key).status(), 200);
+        server.end_by(Signal::TERM);
+        folder.json("key list")[0]["lastUsedAt"].is_string()
+    });
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::process::Stdio;
 
 use expect_test::expect;
-use testkit::{Database, Folder, Process, Server, Signal, TIMEOUT, fields, petstore, succeed};
+use testkit::{Database, Folder, Process, Server, Signal, TIMEOUT, eventually, fields, petstore, succeed};
 
 #[test]
 fn listening_line_has_the_bound_addresses() {
@@ -219,7 +219,8 @@ fn first_process_of_a_container_stops_while_it_opens_the_database() {
     container.args(["--dev-bind", "/", "/", "--unshare-pid", "--as-pid-1", "--die-with-parent", petstore(), "serve"]);
     container.arg(format!("--database-url=postgres://127.0.0.1:{}/shop", silent.local_addr().unwrap().port()));
     let mut process = Process::start(container.args(["--database-timeout=60s", "--listen=127.0.0.1:0"]));
-    let _connection = silent.accept().unwrap();
+    silent.set_nonblocking(true).unwrap();
+    let _connection = eventually(TIMEOUT, "a connection", || silent.accept().ok());
     let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", process.pid())).unwrap();
     succeed(folder.program("kill").args(["-TERM", children.trim()]));
     assert_eq!(process.ended(TIMEOUT).code(), Some(0));

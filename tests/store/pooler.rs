@@ -6,7 +6,7 @@ use petstore::domain::PetStatus;
 use petstore::store::Store;
 use petstore::store::postgres::{Options, Postgres};
 use testkit::postgres::{free_port, unprivileged};
-use testkit::{Keeper, PostgresServer};
+use testkit::{Keeper, PostgresServer, TIMEOUT, within};
 
 use crate::fixtures::{create_pet, options};
 
@@ -32,6 +32,7 @@ impl PgBouncer {
         let mut command = unprivileged();
         command.args(["sh", "-c", r#"/usr/sbin/pgbouncer --quiet "$0" & cat; kill $!"#]).arg(&file);
         let keeper = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        within(TIMEOUT, "listening", || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
         let url = format!("postgres://petstore@127.0.0.1:{port}/{database}");
         Self { options: options(&url), _keeper: Keeper(keeper) }
     }

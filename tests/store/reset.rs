@@ -85,7 +85,7 @@ fn readers_see_the_old_or_the_new_animals() {
                 }
             })
         });
-        for turn in (1..1_000).take_while(|turn| *turn < 10 || !readers.iter().all(JoinHandle::is_finished)) {
+        for turn in (1..20_000).take_while(|turn| *turn < 10 || !readers.iter().all(JoinHandle::is_finished)) {
             store.reset(named(turn), OPERATOR, || false).await.unwrap();
             assert_eq!(store.find_pet(50).await.unwrap().unwrap().name, turn.to_string());
         }

@@ -178,8 +178,9 @@ impl Process {
     pub fn suspend(&self) {
         self.signal(Signal::STOP);
         let is_stopped = |thread: std::io::Result<fs::DirEntry>| {
-            let stat = fs::read_to_string(thread.unwrap().path().join("stat")).unwrap();
-            stat.rsplit_once(") ").unwrap().1.starts_with('T')
+            // Empty if the thread has ended meanwhile.
+            let stat = fs::read_to_string(thread.unwrap().path().join("stat")).unwrap_or_default();
+            stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('T'))
         };
         within(TIMEOUT, "stopping", || fs::read_dir(self.proc("task")).unwrap().all(is_stopped));
     }
