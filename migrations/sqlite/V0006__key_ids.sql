@@ -1,6 +1,9 @@
--- Ids of keys are not given out again after an account, and thus its keys, was erased. SQLite cannot add AUTOINCREMENT to a
--- table, so this one replaces it.
-CREATE TABLE all_keys (
+-- From now on, ids of keys are not given out again after an account, and thus its keys, was erased. SQLite cannot add
+-- AUTOINCREMENT to a table, so another one replaces it. It is not renamed, which a view or trigger of others would prevent.
+CREATE TABLE old_keys AS SELECT * FROM api_keys;
+DROP TABLE api_keys;
+
+CREATE TABLE api_keys (
     id           INTEGER PRIMARY KEY AUTOINCREMENT,
     account_id   INTEGER NOT NULL REFERENCES accounts (id),
     name         TEXT NOT NULL,
@@ -15,7 +18,6 @@ CREATE TABLE all_keys (
     prefer       TEXT                     -- the failures that its requests get; only on staging
 ) STRICT;
 
-INSERT INTO all_keys SELECT * FROM api_keys;
-DROP TABLE api_keys;
-ALTER TABLE all_keys RENAME TO api_keys;
+INSERT INTO api_keys SELECT * FROM old_keys;
+DROP TABLE old_keys;
 CREATE INDEX api_keys_by_account ON api_keys (account_id);

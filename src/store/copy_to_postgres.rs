@@ -157,6 +157,11 @@ async fn receive(
         let columns = from.read(|conn| table.columns(conn))?;
         copied.push((table.name, receive_table(table, &columns, &transaction, &mut parts, &mut report).await?));
     }
+    // Ids of erased keys are not given out again.
+    let last = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'api_keys'";
+    let last: i64 = from.read(|conn| -> Result<_> { Ok(conn.query_row(last, [], |row| row.get(0))?) })?;
+    let restart = "SELECT setval(pg_get_serial_sequence('api_keys', 'id'), $1) WHERE $1 > 0::bigint";
+    within(LONG, transaction.execute(restart, &[&last])).await?;
     keys::note_change(transaction.client()).await?;
     transaction.client().record(actor, Action::MoveStore, subject).await?;
     transaction.commit().await?;

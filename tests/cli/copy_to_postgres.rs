@@ -9,6 +9,9 @@ fn filled() -> (Folder, String) {
     let (folder, key) = Folder::with_key();
     folder.key();
     folder.succeed("key revoke 2");
+    folder.succeed("account create eve@example.com");
+    folder.succeed("key create --account eve@example.com --name erased");
+    folder.succeed("account erase eve@example.com --yes");
     folder.import((0..1500).map(|n| format!("{{\"name\":\"ß🦊{n}\",\"categoryId\":{}}}\n", i64::MIN + n)));
     let server = folder.serve("serve");
     let sent = send_keyed(&server, &key);
@@ -38,7 +41,7 @@ fn everything_is_copied_and_stays_usable() {
     expect![[r#"
         exit 0
         warning: PostgreSQL runs with fsync = off: a crash may lose acknowledged writes
-        moved 1 account, 2 keys, 1,500 animals, 1 order, 1 message, 0 sessions, 1 stored response, 4 audit rows to URL
+        moved 2 accounts, 2 keys, 1,500 animals, 1 order, 1 message, 0 sessions, 1 stored response, 8 audit rows to URL
         the store in petstore-data is unchanged; move it away, so that it is not served by mistake
     "#]]
     .assert_eq(&moved);
@@ -62,7 +65,7 @@ fn everything_is_copied_and_stays_usable() {
     let placed = place_order(&server, &key, 8).json();
     assert_eq!((&placed["id"], &placed["petId"]), (&2.into(), &8.into()));
     folder.succeed(&format!("key create --account ada@example.com --name next --database-url {url}"));
-    assert_eq!(query(&url, "SELECT max(id) FROM api_keys"), "3");
+    assert_eq!(query(&url, "SELECT max(id) FROM api_keys"), "4", "3 is that of an erased key");
 }
 
 #[test]

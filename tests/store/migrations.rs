@@ -59,7 +59,8 @@ async fn store_of_the_first_schema_is_migrated() {
             ('ren\u{e9}@example.com', 'ren\u{e9}@example.com', 0, 1)";
     let folder = tempfile::tempdir().unwrap();
     let file = rusqlite::Connection::open(folder.path().join("petstore.db")).unwrap();
-    file.execute_batch(&format!("{SQLITE}; {rows}")).unwrap();
+    let key = "(7, 1, 'name', zeroblob(32), 'hint', 1, 2, 3, 4, 5, 1, 'prefer')";
+    file.execute_batch(&format!("{SQLITE}; {rows}; INSERT INTO api_keys VALUES {key}")).unwrap();
     drop(file);
     let url = postgres::database();
     query(&url, &format!("{POSTGRESQL}; {rows}"));
@@ -89,6 +90,9 @@ async fn store_of_the_first_schema_is_migrated() {
         ids
     };
     let first = ids().await;
+    let file = rusqlite::Connection::open(folder.path().join("petstore.db")).unwrap();
+    assert!(file.prepare(&format!("SELECT * FROM api_keys INTERSECT VALUES {key}")).unwrap().exists([]).unwrap());
+    drop(file);
 
     assert!(first.iter().all(|id| id.len() == 16) && first[0] != first[1], "{first:?}");
     assert_eq!(ids().await, first);
