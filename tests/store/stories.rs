@@ -367,11 +367,16 @@ fn link_sets_a_password_once_within_an_hour() {
         assert!(!store.create_session(session(ada, NOW), old).await.unwrap());
         assert!(!is_there(hash).await);
 
-        for end in 0..3 {
+        for end in 0..4 {
             let hash = link().await;
             assert!(match end {
                 0 => store.set_password(ada, digest("new"), false, OPERATOR).await.unwrap(),
                 1 => store.set_email(ada, email("hopper@example.com"), OPERATOR).await.unwrap(),
+                2 => {
+                    store.set_suspended(ada, true, OPERATOR).await.unwrap();
+                    assert!(!store.create_link(ada, hash, until, None, OPERATOR).await.unwrap());
+                    store.set_suspended(ada, false, OPERATOR).await.unwrap()
+                }
                 _ => store.delete_account(ada, None, OPERATOR).await.unwrap(),
             });
             assert!(!is_there(hash).await && !store.use_link(hash, digest("x"), NOW, OPERATOR).await.unwrap(), "{end}");

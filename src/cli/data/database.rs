@@ -76,10 +76,13 @@ pub async fn find_account_id(store: &Store, email: Option<&Email>) -> Outcome<Op
     Ok(Some(find_account(store, email).await?.id))
 }
 
+/// Fails if the account is suspended.
 pub fn refuse_suspended(account: &Account) -> Outcome {
-    let refusal =
-        || format!("the account {0} is suspended: run `petstore account resume {0}` first", account.email.as_str());
-    Ok(account.suspended_at.map_or(Ok(()), |_| Err(refusal()))?)
+    let email = account.email.as_str();
+    match account.suspended_at {
+        None => Ok(()),
+        Some(_) => Err(format!("the account {email} is suspended: run `petstore account resume {email}` first").into()),
+    }
 }
 
 pub fn no_account(email: &Email) -> String {

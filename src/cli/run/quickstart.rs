@@ -32,7 +32,7 @@ const PRODUCTION: &str = "this is a production database, to which quickstart wou
     run `petstore serve`, or confirm with --deployment production";
 /// Shell command that extracts the id from a JSON list of one object.
 const FIRST_ID: &str = r#"sed 's/.*"id":\([0-9]*\).*/\1/'"#;
-/// Maximum time to wait until the banner is written to stdout.
+/// Maximum time to wait until the banner is written to stdout and its password is stored.
 const BANNER_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub fn run(service: &ServiceSettings, common: &Common) -> Outcome {
@@ -105,7 +105,7 @@ async fn kept_key(store: &Store, file: &Path) -> Outcome<Option<String>> {
     Ok(works.then(|| kept.trim().to_owned()))
 }
 
-/// Returns the account `quickstart@localhost` and creates it if it does not exist.
+/// Returns the account `quickstart@localhost` and creates it if it does not exist. Fails if it is suspended.
 async fn account(store: &Store) -> Outcome<Account> {
     let email = Email::parse(ACCOUNT)?;
     let new = NewAccount { role: Role::Staff, ..NewAccount::customer(email.clone(), None, Clock::System.now()) };

@@ -52,7 +52,9 @@ pub async fn make(who: SignedIn, fields: Form) -> Result<Response, PageError> {
         return Err(PageError::forbidden("A link for staff is made on the command line: petstore account reset-link."));
     }
     if account.suspended_at.is_some() {
-        return Err(PageError::forbidden("The account is suspended."));
+        return Err(PageError::forbidden(
+            "The account is suspended. It is resumed on the command line: petstore account resume.",
+        ));
     }
     let path = create(&who, account.id, None, who.actor()).await?.ok_or_else(unknown)?;
     let link = format!("{}/{path}", who.addresses.base_url.root());

@@ -158,12 +158,12 @@ transactions! { Savepoint, Unlisted:
     /// Changes the role of an account. Returns `false` if the account has been deleted.
     async fn set_role(account: AccountId, role: Role, actor: Actor) -> Result<bool>;
 
-    /// Suspends an account, so that it has no valid key and no session, or resumes it. Returns `false` if the account has been
+    /// Suspends an account, so that it has no valid key, session or link, or resumes it. Returns `false` if the account has been
     /// deleted.
     async fn set_suspended(account: AccountId, suspended: bool, actor: Actor) -> Result<bool>;
 
-    /// Creates the link that works until a time, and ends an earlier one. Returns `false` if the account has been deleted. With
-    /// `checked`, also if that is not the digest of its temporary password.
+    /// Creates the link that works until a time, and ends an earlier one. Returns `false` if the account has been deleted or
+    /// is suspended. With `checked`, also if that is not the digest of its temporary password.
     async fn create_link(account: AccountId, hash: KeyHash, until: Timestamp, checked: Option<PasswordDigest>, actor: Actor)
         -> Result<bool>;
 
@@ -230,7 +230,8 @@ async fn set_role(tx: &impl Transaction, account: AccountId, role: Role, actor: 
 async fn set_suspended(tx: &impl Transaction, account: AccountId, suspended: bool, actor: Actor) -> Result<bool> {
     let Some((email,)) = tx.first::<(Email,)>(LOCK, &[&account]).await? else { return Ok(false) };
     let set = both(
-        "UPDATE accounts SET suspended_at = $1 WHERE id = $2 AND (suspended_at IS NULL) <> (CAST($1 AS bigint) IS NULL)",
+        "UPDATE accounts SET suspended_at = $1, link_hash = NULL
+        WHERE id = $2 AND (suspended_at IS NULL) <> (CAST($1 AS bigint) IS NULL)",
     );
     if tx.execute(set, &[&suspended.then_some(actor.at), &account]).await? > 0 {
         end_sessions(tx, account).await?;
@@ -295,7 +296,8 @@ async fn create_link(
     actor: Actor,
 ) -> Result<bool> {
     let create = both(
-        "UPDATE accounts SET link_hash = $1, link_until = $2 WHERE id = $3 AND deleted_at IS NULL
+        "UPDATE accounts SET link_hash = $1, link_until = $2
+        WHERE id = $3 AND deleted_at IS NULL AND suspended_at IS NULL
             AND (CAST($4 AS text) IS NULL OR password_hash = $4 AND password_temporary = 1)
         RETURNING email",
     );
