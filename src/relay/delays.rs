@@ -40,7 +40,7 @@ pub struct Delays {
     /// An account whose message has failed since the last acknowledgement.
     failing: Option<AccountId>,
     /// Number of acknowledged messages.
-    acknowledged: u64,
+    acknowledgements: u64,
     accounts: HashMap<AccountId, Account>,
 }
 
@@ -50,8 +50,8 @@ struct Account {
     /// Number of pauses that grow.
     pauses: u32,
     paused_until: Option<Instant>,
-    /// [`Delays::acknowledged`] when the last pause began.
-    acknowledged: u64,
+    /// [`Delays::acknowledgements`] when the last pause began.
+    acknowledgements: u64,
     /// The last message tried. The next turn begins after it, so that messages that have not failed come first.
     resume_after: Option<MessageId>,
     messages: HashMap<MessageId, Delay>,
@@ -135,7 +135,7 @@ impl Delays {
 
     pub fn acknowledged(&mut self, account: AccountId, id: MessageId) {
         self.failing = None;
-        self.acknowledged += 1;
+        self.acknowledgements += 1;
         let Some(known) = self.accounts.get_mut(&account) else { return };
         let has_recovered = mem::take(&mut known.is_failing);
         known.messages.remove(&id);
@@ -219,12 +219,12 @@ impl Delays {
 
     /// Pauses an account. Its pauses grow while no message of any account is acknowledged.
     fn pause_account(&mut self, account: AccountId, grows: bool) {
-        let acknowledged = self.acknowledged;
+        let acknowledgements = self.acknowledgements;
         if let Some(account) = self.accounts.get_mut(&account)
             && !is_future(account.paused_until)
         {
-            if !grows || account.acknowledged != acknowledged {
-                (account.pauses, account.acknowledged) = (0, acknowledged);
+            if !grows || account.acknowledgements != acknowledgements {
+                (account.pauses, account.acknowledgements) = (0, acknowledgements);
             }
             let pause = delay_after(PAUSE, account.pauses);
             (account.pauses, account.paused_until) = (account.pauses + 1, Some(Instant::now() + pause));
