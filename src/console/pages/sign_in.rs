@@ -103,18 +103,14 @@ pub async fn check_password(
     let known = user.api().store.find_password(email).await?;
     let matches = place.check(password, known.as_ref().map(|(_, digest)| digest.clone())).await;
     if !matches {
-        warn_of_wrong_password(user, known.as_ref().map(|(account, _)| *account));
+        // Names the account by its id. An address without an account is not logged, because people enter passwords there.
+        let account = known.as_ref().map_or("unknown".to_owned(), |(account, _)| account.0.to_string());
+        if user.console.wrong_passwords.is_first(&account) {
+            let request_id = user.client.request_id.to_str().unwrap_or_default();
+            tracing::warn!(request_id, account, "wrong password");
+        }
     }
     Ok(known.filter(|_| matches))
-}
-
-/// Names the account by its id. An address without an account is not logged, because people enter passwords there.
-fn warn_of_wrong_password(user: &CurrentUser, account: Option<AccountId>) {
-    let account = account.map_or("unknown".to_owned(), |account| account.0.to_string());
-    if user.console.wrong_passwords.is_first(&account) {
-        let request_id = user.client.request_id.to_str().unwrap_or_default();
-        tracing::warn!(request_id, account, "wrong password");
-    }
 }
 
 /// Counts an attempt to sign in or up. Fails if there were too many. Attempts rejected for lack of hashing capacity are

@@ -53,17 +53,6 @@ pub struct QueuePlace<'p> {
     permit: Arc<OwnedSemaphorePermit>,
 }
 
-/// The error while the queue is full, for `wait` at least.
-fn busy(wait: Duration) -> PageError {
-    PageError {
-        status: StatusCode::SERVICE_UNAVAILABLE,
-        title: "Busy",
-        message: "Too many people are signing in at the same time. Try again in a moment.".into(),
-        cause: Some(Cause("the password queue is full".to_owned())),
-        retry_after: Some(Duration::from_secs(wait.as_secs() + 1)),
-    }
-}
-
 impl PasswordHasher {
     pub fn new(counters: Arc<PasswordCounters>) -> Self {
         let (queue, work) = mpsc::channel();
@@ -87,7 +76,13 @@ impl PasswordHasher {
             Ok(permit) if has_room => Ok(QueuePlace { hasher: self, permit: Arc::new(permit) }),
             _ => {
                 self.counters.refused.increment();
-                Err(busy(wait.saturating_sub(LONGEST_WAIT)))
+                Err(PageError {
+                    status: StatusCode::SERVICE_UNAVAILABLE,
+                    title: "Busy",
+                    message: "Too many people are signing in at the same time. Try again in a moment.".into(),
+                    cause: Some(Cause("the password queue is full".to_owned())),
+                    retry_after: Some(Duration::from_secs(wait.saturating_sub(LONGEST_WAIT).as_secs() + 1)),
+                })
             }
         }
     }

@@ -79,9 +79,11 @@ impl Sqlite {
         let observer = Arc::<Observer>::default();
         let schema = PetstoreSchema::new(options.deployment, options.create);
         let folder = folder(&options.data_dir);
-        let db = Database::open_with(&folder, &options.of_database(Arc::clone(&observer)), &schema, simulated, start)?;
+        let (create, durable) = (options.create.is_some(), options.database.durable);
+        let database = DatabaseOptions { create, observer: observer.clone(), ..options.database.clone() };
+        let db = Database::open_with(&folder, &database, &schema, simulated, start)?;
         let (deployment, id) = schema.found();
-        Ok(Self { db, observer, deployment, id, durable: options.database.durable })
+        Ok(Self { db, observer, deployment, id, durable })
     }
 
     /// Returns all migrations and whether the database has them, without changing it.

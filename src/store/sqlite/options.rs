@@ -1,7 +1,6 @@
 //! Location of the database, its deployment, and its metrics.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 pub use sqlite_group_commit::Options as DatabaseOptions;
@@ -27,10 +26,6 @@ impl Options {
     pub fn new(data_dir: impl Into<PathBuf>) -> Self {
         let (create, database) = (Some(Deployment::Production), DatabaseOptions::default());
         Self { data_dir: data_dir.into(), deployment: None, create, database }
-    }
-
-    pub(super) fn of_database(&self, observer: Arc<Observer>) -> DatabaseOptions {
-        DatabaseOptions { create: self.create.is_some(), observer, ..self.database.clone() }
     }
 }
 
