@@ -51,6 +51,8 @@ async fn operation_works_until_the_last_millisecond() {
     assert_eq!(service.get("/v1/pets/1").await.status(), 200);
     assert_eq!(service.request("GET", "/v1/pets/1").send().await.code(), "missing_api_key");
     assert_eq!(service.request("DELETE", "/v1/pets/1").send().await.code(), "method_not_allowed");
+    let created = service.post("/v1/pets", REX).await;
+    assert_eq!(created.header("location"), Some(&*format!("http://{}/v1/pets/2", service.store_address)));
     assert_eq!(service.document().await["paths"]["/pets/{petId}"]["get"]["deprecated"], true);
 }
 

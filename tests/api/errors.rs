@@ -23,7 +23,7 @@ async fn unknown_path_does_not_wait_for_the_database() {
     let (_, key) = service.another_key(None).await;
     let lock = OpenTransaction::begin(&url, "LOCK TABLE api_keys");
 
-    // It waits for 100 ms, so a late look-up may not have begun.
+    // The service waits for the look-up for 100 ms, so a late one may not have begun.
     until(async || {
         let missing = service.request("GET", "/v1/nothing").key(&key).send().await;
         assert_eq!(missing.status(), 404);

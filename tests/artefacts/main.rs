@@ -225,7 +225,7 @@ inside install -d -m 0700 -o petstore -g petstore /var/lib/petstore
 listen='--listen=127.0.0.1:0 --messages-listen=127.0.0.1:0 --ops-listen=127.0.0.1:0'
 chroot root setpriv --reuid=petstore --regid=petstore --clear-groups --no-new-privs \
     petstore quickstart --config /etc/petstore/petstore.toml --log-format=json $listen >out 2>err &
-for try in $(seq 6000); do ! grep -q '"listening"' err || break; sleep 0.1; done
+for try in $(seq 6000); do kill -0 $! && ! grep -q '"listening"' err || break; sleep 0.1; done
 store=$(sed -n 's/.*"store":"\([^"]*\)".*/\1/p' err)
 curl -sS -H "Authorization: Bearer $(cat root/var/lib/petstore/quickstart.key)" "http://$store/v1/pets?limit=1"
 echo

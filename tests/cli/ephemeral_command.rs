@@ -178,7 +178,7 @@ fn interrupted_in_a_terminal(folder: &Folder, command: &str) -> Ended {
     let mut process = Process::start(terminal.stdin(Stdio::piped()).env("TMPDIR", folder.path("tmp")));
     let mut keyboard = process.take_input();
     while !process.next_line().expect("the command starts").contains("started") {}
-    // The one that counts to 0 ends by itself.
+    // `count.py 0` may have ended already.
     let _ = keyboard.write_all(b"\x03");
     process.end()
 }

@@ -110,7 +110,11 @@ fn other_servers_are_not_healthy() {
     let check_fails = |address: SocketAddr, why| {
         let refused = format!("exit 1\nerror: {address} is not ready: {why}\n");
         let check = || Folder::new().run(&format!("healthcheck --ops-listen {address}")).shown();
-        within(TIMEOUT, why, || check() == refused);
+        within(TIMEOUT, why, || {
+            let shown = check();
+            eprint!("{shown}");
+            shown == refused
+        });
     };
     check_fails(([127, 0, 0, 1], free_port()).into(), "Connection refused (os error 111)");
 

@@ -219,7 +219,8 @@ impl Browser {
     async fn call(&self, method: &str, path: &str, body: Value) -> Value {
         let request = Request::new(self.address, method, path);
         let request = if body.is_null() { request } else { request.json(body.to_string()) };
-        let answer = tokio::time::timeout(30 * TIMEOUT, request.send()).await.expect("the driver answers");
+        let limit = if path.ends_with("/async") { 30 * TIMEOUT } else { 3 * TIMEOUT };
+        let answer = tokio::time::timeout(limit, request.send()).await.expect("the driver answers");
         let value = answer.json()["value"].take();
         assert!(answer.status() == 200 || value["error"] == STALE, "{method} {path} {body}: {value}");
         value

@@ -80,7 +80,8 @@ async fn exchange(stream: &mut TcpStream, request: &[u8], buffer: &mut Vec<u8>) 
     buffer.clear();
     while !is_complete(buffer) {
         if stream.read_buf(buffer).await? == 0 {
-            return Err(io::Error::other("closed before the end of the response"));
+            let what = if buffer.is_empty() { "a" } else { "the end of the" };
+            return Err(io::Error::other(format!("closed before {what} response")));
         }
     }
     let end = buffer.windows(4).position(|window| window == b"\r\n\r\n").unwrap();

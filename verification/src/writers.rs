@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use testkit::{Connection, Request, Response, Server, Stop, new_message, new_pet, trial};
+use testkit::{Connection, Request, Response, Server, Stop, TIMEOUT, new_message, new_pet, trial};
 
 use crate::ledger::Ledger;
 
@@ -55,7 +55,8 @@ impl Write {
     /// Returns the status of the response, `None` if the connection breaks. Settles a write with a key that was late.
     fn send(&self, connection: &mut Connection, ledger: &Ledger) -> Option<u16> {
         let mut response = connection.send(&self.request).ok()?;
-        while self.keyed && is_late(&response) {
+        let began = Instant::now();
+        while self.keyed && is_late(&response) && began.elapsed() < TIMEOUT {
             thread::sleep(PAUSE);
             response = connection.send(&self.request).ok()?;
         }
@@ -64,8 +65,8 @@ impl Write {
     }
 }
 
-/// Returns whether a write had to wait for so long that a healthy service rejected it, as on a busy machine in a short run, or
-/// its key is still in use afterwards. The outcome is unknown.
+/// Returns whether a short run must not judge this rejection: the write waited for 5 s or longer, or its key is still in use.
+/// Its outcome is unknown.
 pub fn is_late(response: &Response) -> bool {
     let is_late = response.status() == 409 || response.took >= Duration::from_secs(5);
     is_late && response.says_to_retry() && !trial::is_full()

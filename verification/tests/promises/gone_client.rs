@@ -26,7 +26,7 @@ async fn cut_off(shop: &Shop) {
     assert_eq!(service.create_pet(&shop.key, "before").status(), 201);
     let sockets = service.sockets();
     let (mut executed, mut whole) = (0, 0);
-    // Maximum delay, which follows the time of a response: a reset may come before or after the effect.
+    // Maximum delay: twice the time of the last response, so that a reset comes before or after the effect.
     let mut most = Duration::from_millis(3);
     for n in trial::counted(resets) {
         let operation = Operation::of(n as usize);

@@ -38,7 +38,7 @@ fn hung_batch_of_animals_delays_others_within_the_bound() {
 
 /// In each round, `test` suspends a process in a batch and returns the responses of the other process.
 fn others_are_delayed_within_the_bound(of: &str, test: impl Fn(&Cluster) -> (Vec<Response>, JoinHandle<Response>)) {
-    let rounds = trial::rounds(2);
+    let rounds = trial::rounds(1);
     let mut slowest = Duration::ZERO;
     for _ in trial::counted(rounds) {
         let cluster = Cluster::new(|database| database);

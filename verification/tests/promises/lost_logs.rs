@@ -136,6 +136,7 @@ fn other_files_are_not_taken_for_those_of_the_store() {
     fs::create_dir(backup.parent().unwrap()).unwrap();
     store.database.run(&format!("backup {}", backup.display()));
     // Another index would hide the commits of one process from the other. Suspended, the service does not notice and end.
+    // Suspended within a write, the service would keep a lock.
     is_idle(&store);
     service.suspend();
     fs::rename(store.database.file(INDEX), store.database.file("index")).unwrap();

@@ -150,7 +150,7 @@ fn order_until_killed(
                 match response.status() {
                     201 => ledger.push(Entry { id: response.id(), pet, status: PLACED, requested: None }),
                     409 => refused += 1,
-                    _ if is_late(&response) => {}
+                    _ if is_late(&response) => return refused,
                     _ => panic!("{response:?}"),
                 }
             }
