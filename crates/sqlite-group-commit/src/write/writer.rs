@@ -118,7 +118,7 @@ impl Writer {
         let (size, began) = (batch.len(), Instant::now());
         self.queue.take(size);
         let (outcome, fatal) = self.carry_out(conn, &mut batch);
-        if outcome.is_err() && began.elapsed() >= self.options.busy_timeout {
+        if matches!(outcome, Err(Error::Unavailable(_))) && began.elapsed() >= self.options.busy_timeout {
             // Another process is writing. The writes queued meanwhile would have to wait as long again, so they fail
             // with the batch.
             stop |= gather(&self.queue.commands, &mut batch, size + self.options.queue);

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
 
 use sqlite_group_commit::{Atomicity, Database, Effect, Error, Folder, Options, Target, restore};
 use tokio::task::JoinSet;
@@ -361,4 +362,25 @@ async fn full_log_rejects_writes_until_another_program_has_read() {
     other.execute_batch("COMMIT").unwrap();
     until(async || add(added).await.is_ok()).await;
     assert_eq!(numbers(&db), (0..=added).collect());
+}
+
+/// Only a write that waits for another process takes those along that are queued behind it.
+#[tokio::test]
+async fn slow_failure_is_of_its_own_batch() {
+    let folder = tempfile::tempdir().unwrap();
+    let busy_timeout = Duration::from_millis(50);
+    let db = open_with(folder.path(), &Options { busy_timeout, ..Options::default() });
+    let refused = db.submit(Atomicity::Batch, Effect::Any, |_| {
+        std::thread::sleep(Duration::from_millis(500));
+        Err::<(), _>(Error::Refused("a slow decision".into()))
+    });
+    let queued = async {
+        until(async || db.queued() == Some(0)).await;
+        db.add_row(Number(1)).await
+    };
+
+    let (refused, written) = tokio::join!(refused, queued);
+
+    assert!(matches!(refused, Err(Error::Refused(_))), "{refused:?}");
+    written.unwrap();
 }
