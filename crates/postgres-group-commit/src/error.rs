@@ -5,7 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use tokio::time::timeout;
-use tokio_postgres::error::{Severity, SqlState};
+use tokio_postgres::error::{DbError, Severity, SqlState};
 
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -55,7 +55,8 @@ impl From<tokio_postgres::Error> for Error {
 }
 
 /// Returns whether the connection is unusable after the error: it is closed, its server is stopping, starting or no
-/// longer accepts writes, or the server has ended a transaction because this process was silent for too long.
+/// longer accepts writes, the server has ended a transaction because this process was silent for too long, or its statements must be
+/// prepared again.
 pub fn ends_connection(error: &tokio_postgres::Error) -> bool {
     let Some(state) = error.code() else {
         // Others concern one row or statement, such as a value that cannot be decoded.
@@ -75,10 +76,11 @@ fn is_unknown(error: &tokio_postgres::Error) -> bool {
     })
 }
 
-/// Returns whether the server has not carried out the transaction: it accepts no writes, or this process was silent.
+/// Returns whether the server has not carried out the transaction: it accepts no writes, this process was silent, or a table has
+/// changed since a statement was prepared.
 fn is_rejection(error: &tokio_postgres::Error) -> bool {
-    let rejections = [SqlState::READ_ONLY_SQL_TRANSACTION, SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT];
-    error.code().is_some_and(|state| rejections.contains(state))
+    let states = [Some(&SqlState::READ_ONLY_SQL_TRANSACTION), Some(&SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT)];
+    states.contains(&error.code()) || error.as_db_error().and_then(DbError::routine) == Some("RevalidateCachedQuery")
 }
 
 /// Returns whether a retry may succeed, because the cause is the server's state and not the statement.

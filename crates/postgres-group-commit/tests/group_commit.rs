@@ -231,6 +231,21 @@ async fn panic_of_a_read_stops_no_other() {
 }
 
 #[tokio::test]
+async fn statements_are_prepared_again_after_their_table_has_changed() {
+    let url = postgres::database();
+    let cluster = connect(&options(&url)).await;
+    let guests = cluster.write_queue("guests", Arc::new(())).await.unwrap();
+    let readers = cluster.readers("reads", 2, &[FIND], Arc::new(())).await.unwrap();
+    postgres::query(&url, "ALTER TABLE guests ALTER name TYPE varchar(100)");
+
+    let outdated = guests.submit(Guest("Ada".into())).await;
+
+    assert!(matches!(outdated, Err(Error::Unavailable(_))), "{outdated:?}");
+    until(async || guests.submit(Guest("Ada".into())).await.is_ok()).await;
+    assert_eq!(readers.query(FIND, &[&vec![1_i64]]).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
 async fn one_connection_is_enough_for_a_command() {
     let url = postgres::database();
     let cluster = connect(&Options { one_connection: true, ..options(&url) }).await;
