@@ -54,9 +54,9 @@ impl From<tokio_postgres::Error> for Error {
     }
 }
 
-/// Returns whether the connection is unusable after the error: it is closed, its server is stopping, starting or no
-/// longer accepts writes, the server has ended a transaction because this process was silent for too long, or its statements must be
-/// prepared again.
+/// Returns whether the connection is unusable after the error: it is closed, or its server is stopping, starting or no longer
+/// accepts writes. The server has ended a transaction if this process was silent for too long. Statements must be prepared again if
+/// their table has changed.
 pub fn ends_connection(error: &tokio_postgres::Error) -> bool {
     let Some(state) = error.code() else {
         // Others concern one row or statement, such as a value that cannot be decoded.

@@ -12,8 +12,8 @@ pub const ROWS: usize = 8;
 
 /// A row that many tasks add. The writer adds [`ROWS`] of them with one statement. If that is refused, it adds them one by one.
 ///
-/// SQLite must choose the rowids, and neither the statements nor the table may ignore a row (`ON CONFLICT`, `RAISE(IGNORE)`): the
-/// writer counts the rowids back from the last one.
+/// SQLite must choose the rowids, and no row may be ignored, by the statements (`OR IGNORE`) or the table (`ON CONFLICT`,
+/// `RAISE(IGNORE)`): the writer counts the rowids back from the last one.
 pub trait NewRow: Sized + Send + 'static {
     /// The statements that add the row.
     const INSERT: Insert;
