@@ -1,5 +1,6 @@
 -- From now on, ids of keys are not given out again after an account, and thus its keys, was erased. SQLite cannot add
--- AUTOINCREMENT to a table, so another one replaces it. It is not renamed, which a view or trigger of others would prevent.
+-- AUTOINCREMENT to a table, so a new one replaces it. No table is renamed, because a view or trigger of another program would
+-- prevent that.
 CREATE TABLE old_keys AS SELECT * FROM api_keys;
 DROP TABLE api_keys;
 

@@ -225,7 +225,7 @@ mod tests {
             ("sqlite/V0003__messages_in_turn", "e5114237"),
             ("sqlite/V0004__address_forms", "9a378179"),
             ("sqlite/V0005__staff_changes", "5b000411"),
-            ("sqlite/V0006__key_ids", "ea903505"),
+            ("sqlite/V0006__key_ids", "f7cf2621"),
             ("postgres/V0001__store", "2ac99cb4"),
             ("postgres/V0002__store_id", "135ec221"),
             ("postgres/V0003__messages_in_turn", "c3bde041"),

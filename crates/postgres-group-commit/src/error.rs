@@ -54,9 +54,8 @@ impl From<tokio_postgres::Error> for Error {
     }
 }
 
-/// Returns whether the connection is unusable after the error: it is closed, or its server is stopping, starting or no longer
-/// accepts writes. The server has ended a transaction if this process was silent for too long. Statements must be prepared again if
-/// their table has changed.
+/// Returns whether the connection is unusable after the error: it is closed, its server is stopping or starting, or the error is a
+/// rejection ([`is_rejection`]).
 pub fn ends_connection(error: &tokio_postgres::Error) -> bool {
     let Some(state) = error.code() else {
         // Others concern one row or statement, such as a value that cannot be decoded.

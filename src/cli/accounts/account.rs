@@ -67,8 +67,8 @@ Examples:
     },
     /// Suspend an account until it is resumed
     ///
-    /// Its console sessions and its link end, and it cannot sign in. Its keys get a 401 response: running services apply it within a
-    /// second. Its orders stay as they are, and its messages are delivered.
+    /// Its console sessions and its link end, and it cannot sign in. Its keys get a 401 response: running services apply it
+    /// within a second. Its orders stay as they are, and its messages are delivered.
     Suspend(OneAccount),
     /// Resume a suspended account
     ///

@@ -158,8 +158,8 @@ transactions! { Savepoint, Unlisted:
     /// Changes the role of an account. Returns `false` if the account has been deleted.
     async fn set_role(account: AccountId, role: Role, actor: Actor) -> Result<bool>;
 
-    /// Suspends an account, so that it has no valid key, session or link, or resumes it. Returns `false` if the account has been
-    /// deleted.
+    /// Suspends an account, so that it has no valid key, session or link, or resumes it. Returns `false` if the account has
+    /// been deleted.
     async fn set_suspended(account: AccountId, suspended: bool, actor: Actor) -> Result<bool>;
 
     /// Creates the link that works until a time, and ends an earlier one. Returns `false` if the account has been deleted or

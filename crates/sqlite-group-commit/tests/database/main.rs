@@ -46,7 +46,7 @@ fn open(dir: &Path) -> Database {
     open_with(dir, &Options::default())
 }
 
-/// Load does not time out its writes.
+/// Opens a database whose timeout of writes load does not reach.
 fn open_with(dir: &Path, options: &Options) -> Database {
     Database::open(&Folder::new(dir, "test"), &Options { write_timeout: TIMEOUT, ..options.clone() }, &SCHEMA).unwrap()
 }
