@@ -327,7 +327,9 @@ impl Service {
 
     /// A connection of its own to the embedded database.
     pub fn connection(&self) -> rusqlite::Connection {
-        rusqlite::Connection::open(self.database_file()).inspect(|open| open.busy_timeout(TIMEOUT).unwrap()).unwrap()
+        let conn = rusqlite::Connection::open(self.database_file()).unwrap();
+        conn.busy_timeout(TIMEOUT).unwrap();
+        conn
     }
 
     /// Runs SQL as another program. Returns a line for each row, columns separated by `|`.
