@@ -17,7 +17,7 @@ use crate::connection::{connect, open_file};
 use crate::database::Database;
 use crate::disk::atomic_file::{AtomicFile, folder_of, sync_folder};
 use crate::disk::folder::{
-    Folder, beside, give_to_owner, has_content, if_there, refuse_link, refuse_special_file, unavailable,
+    Folder, FolderLock, beside, give_to_owner, has_content, if_there, refuse_link, refuse_special_file, unavailable,
 };
 use crate::disk::generation;
 use crate::disk::lock::lock_file;
@@ -137,8 +137,8 @@ pub fn restore(
     folder.create()?;
     // Processes that open the database from now on wait. Processes that have it open hold the folder's lock.
     let opening = lock_file(folder).map_err(unavailable(&folder.lock()))?;
-    let held = File::open(dir).map_err(unavailable(dir))?;
-    held.try_lock().map_err(|_| in_use(dir))?;
+    let held = FolderLock(File::open(dir).map_err(unavailable(dir))?);
+    held.0.try_lock().map_err(|_| in_use(dir))?;
     let file = folder.database();
     refuse_link(&file)?;
     let is_there = has_content(&file);

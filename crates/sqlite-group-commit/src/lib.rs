@@ -24,7 +24,7 @@ mod write;
 pub use backup::{Progress, Target, back_up_unmigrated, restore};
 pub use database::Database;
 pub use disk::atomic_file::{AtomicFile, folder_of};
-pub use disk::folder::{Folder, make_folder, own_file};
+pub use disk::folder::{Folder, FolderLock, make_folder, own_file};
 pub use disk::wal_index::Version;
 pub use error::{Error, Result};
 pub use history::{Effect, Epoch};

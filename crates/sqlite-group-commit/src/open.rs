@@ -1,6 +1,5 @@
 //! Opening a database.
 
-use std::fs::File;
 use std::sync::Arc;
 
 use rusqlite::{Connection, OpenFlags};
@@ -9,7 +8,7 @@ use crate::connection::connect;
 use crate::database::{Database, Writes};
 use crate::disk::atomic_file::sync_folder;
 use crate::disk::files::Files;
-use crate::disk::folder::{Folder, has_content, own_file, unavailable};
+use crate::disk::folder::{Folder, FolderLock, has_content, own_file, unavailable};
 use crate::disk::generation::{self, Generations};
 use crate::disk::lock::{Locks, claim, lock, repeated, require_database};
 use crate::disk::wal_index::WalIndex;
@@ -137,7 +136,7 @@ impl Database {
 /// # Errors
 ///
 /// Those of [`Database::open`] that do not concern the schema.
-pub fn connect_unmigrated(folder: &Folder) -> Result<(Arc<File>, Connection)> {
+pub fn connect_unmigrated(folder: &Folder) -> Result<(Arc<FolderLock>, Connection)> {
     require_database(folder)?;
     let Some(Locks { in_use, opening, is_alone, checked }) = lock(folder, false)? else {
         return Ok((claim(folder.dir(), false)?, ReadOnly::of(folder)?.connect()?));

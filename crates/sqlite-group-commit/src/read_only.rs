@@ -1,6 +1,5 @@
 //! A database on a read-only disk. Reads succeed, and every write is refused.
 
-use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +10,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use crate::connection::connect;
 use crate::disk::files::Files;
-use crate::disk::folder::{Folder, beside, has_content, own_file};
+use crate::disk::folder::{Folder, FolderLock, beside, has_content, own_file};
 use crate::disk::wal_index::WalIndex;
 use crate::readers::Readers;
 use crate::schema::Schema;
@@ -57,7 +56,7 @@ impl ReadOnly {
     }
 
     /// Opens the readers. Fails unless the schema is current.
-    pub fn open(&self, options: &Options, schema: &impl Schema, in_use: Arc<File>) -> Result<Readers> {
+    pub fn open(&self, options: &Options, schema: &impl Schema, in_use: Arc<FolderLock>) -> Result<Readers> {
         schema.require_current(&self.connect()?)?;
         let wal_index = if self.has_log { WalIndex::open(&self.folder.database())? } else { WalIndex::unchanging() };
         Readers::open(options, || self.connect(), Arc::new(wal_index), in_use)

@@ -1,6 +1,5 @@
 //! Read-only connections, used on the calling thread.
 
-use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -9,6 +8,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, MutexGuard};
 use rusqlite::Connection;
 
+use crate::disk::folder::FolderLock;
 use crate::disk::wal_index::{Version, WalIndex};
 use crate::history::History;
 use crate::observer::Observer;
@@ -31,7 +31,7 @@ pub struct Readers {
     wal_index: Arc<WalIndex>,
     /// Lock that keeps other processes from replacing the database, and this one from opening it again. The writer drops its
     /// connection before the readers.
-    _in_use: Arc<File>,
+    _in_use: Arc<FolderLock>,
 }
 
 /// A reader. `None` after the database was closed.
@@ -60,7 +60,7 @@ impl Readers {
         options: &Options,
         connect: impl Fn() -> Result<Connection>,
         wal_index: Arc<WalIndex>,
-        in_use: Arc<File>,
+        in_use: Arc<FolderLock>,
     ) -> Result<Self> {
         let slots = (0..options.readers.max(1))
             .map(|_| {
@@ -191,7 +191,7 @@ mod tests {
         let other = Connection::open(&database).unwrap();
         other.execute_batch("PRAGMA journal_mode = WAL; CREATE TABLE numbers (number)").unwrap();
         let options = Options { readers: 1, ..Options::default() };
-        let (wal_index, in_use) = (WalIndex::open(&database).unwrap(), File::open(".").unwrap());
+        let (wal_index, in_use) = (WalIndex::open(&database).unwrap(), FolderLock(std::fs::File::open(".").unwrap()));
         let connect = || Ok(Connection::open(&database)?);
         let readers = Readers::open(&options, connect, Arc::new(wal_index), Arc::new(in_use)).unwrap();
         let read = || {
@@ -215,7 +215,7 @@ mod tests {
     fn long_read_does_not_delay_a_checkpoint() {
         let connect = || Ok(Connection::open_in_memory()?);
         let wal_index = Arc::new(WalIndex::unchanging());
-        let in_use = Arc::new(File::open(".").unwrap());
+        let in_use = Arc::new(FolderLock(std::fs::File::open(".").unwrap()));
         let options = Options { readers: 2, ..Options::default() };
         let readers = Readers::open(&options, connect, wal_index, in_use).unwrap();
         thread::scope(|scope| {

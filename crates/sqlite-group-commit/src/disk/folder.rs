@@ -157,9 +157,11 @@ impl Folder {
         written.is_err_and(|error| matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded))
     }
 
-    /// Returns whether a process has the database open, or replaces it.
+    /// Returns whether a process has the database open, opens or replaces it.
     pub fn is_in_use(&self) -> bool {
-        File::open(&self.dir).is_ok_and(|folder| matches!(folder.try_lock(), Err(TryLockError::WouldBlock)))
+        // With the folder alone, a process that opens the database now would find it in use.
+        let locks = [&self.lock(), &self.dir].map(|path| File::open(path).map(FolderLock));
+        locks.iter().flatten().any(|lock| matches!(lock.0.try_lock(), Err(TryLockError::WouldBlock)))
     }
 
     /// Creates the folder if it is missing. Only its owner can access it, because it may hold secrets.
@@ -176,6 +178,17 @@ impl Folder {
             )));
         }
         Ok(())
+    }
+}
+
+/// An open folder or file. Its lock ends with it, even while a child that another thread has forked shares the lock, because it
+/// has not yet executed its program.
+#[derive(Debug)]
+pub struct FolderLock(pub(crate) File);
+
+impl Drop for FolderLock {
+    fn drop(&mut self) {
+        let _ = self.0.unlock();
     }
 }
 

@@ -65,17 +65,9 @@ enum Log {
 }
 
 impl Log {
-    const ALL: [Self; 4] = [Self::Any, Self::Empty, Self::Known, Self::Until];
-
-    /// Returns the word of the state in the lock file.
-    const fn word(self) -> &'static str {
-        match self {
-            Self::Any => "any",
-            Self::Empty => "empty",
-            Self::Known => "known",
-            Self::Until => "until",
-        }
-    }
+    /// The states in their order, and their words in the lock file.
+    const WORDS: [(Self, &str); 4] =
+        [(Self::Any, "any"), (Self::Empty, "empty"), (Self::Known, "known"), (Self::Until, "until")];
 }
 
 /// The record of a folder that this process may change.
@@ -317,7 +309,7 @@ fn write(lock: &File, record: Record) -> io::Result<()> {
 fn line(record: Record) -> String {
     let ([old, new], LogEnd { frames, salts, checksum }) = (record.numbers, record.end);
     let end = format!("{frames:08x} {:08x} {:08x} {:08x} {:08x}", salts[0], salts[1], checksum[0], checksum[1]);
-    format!("file {old:08x} {new:08x} log {} {end}", record.log.word())
+    format!("file {old:08x} {new:08x} log {} {end}", Log::WORDS[record.log as usize].1)
 }
 
 fn write_line(lock: &File, line: &str) -> io::Result<()> {
@@ -364,7 +356,7 @@ impl Record {
             }
             _ => return None,
         };
-        let log = Log::ALL.into_iter().find(|known| known.word() == log)?;
+        let log = Log::WORDS.into_iter().find(|(_, word)| *word == log)?.0;
         Some(Self { numbers: [hex(old)?, hex(new)?], log, end })
     }
 

@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 
 use super::files::Files;
 use super::folder::{
-    Folder, Identity, beside, has_content, identity, identity_of, if_there, own_file, refuse_link, refuse_special_file,
-    unavailable,
+    Folder, FolderLock, Identity, beside, has_content, identity, identity_of, if_there, own_file, refuse_link,
+    refuse_special_file, unavailable,
 };
 use super::{atomic_file, generation};
 use crate::{Error, Result};
@@ -26,7 +26,7 @@ pub struct Locks {
     /// While it is held, no other process opens or replaces the database.
     pub opening: File,
     /// Keeps other processes from replacing the database.
-    pub in_use: Arc<File>,
+    pub in_use: Arc<FolderLock>,
     /// True if no other process had the database open.
     pub is_alone: bool,
     /// The files that were checked.
@@ -48,7 +48,7 @@ pub fn lock(folder: &Folder, simulated: bool) -> Result<Option<Locks>> {
     // SQLite opens a file without write access read-only, and every write fails.
     folder.check_access()?;
     let in_use = claim(dir, simulated)?;
-    let is_alone = match in_use.try_lock() {
+    let is_alone = match in_use.0.try_lock() {
         Ok(()) => true,
         Err(TryLockError::WouldBlock) => false,
         Err(TryLockError::Error(error)) => return Err(unavailable(dir)(error)),
@@ -61,7 +61,7 @@ pub fn lock(folder: &Folder, simulated: bool) -> Result<Option<Locks>> {
         }
         fs::remove_file(&sync_failed).map_err(unavailable(&sync_failed))?;
     }
-    in_use.lock_shared().map_err(unavailable(dir))?;
+    in_use.0.lock_shared().map_err(unavailable(dir))?;
     atomic_file::sweep(dir, folder.name()).map_err(unavailable(dir))?;
     let checked = Files::with_content(folder)?;
     let is_locked = opening.metadata().map_err(unavailable(dir))?;
@@ -84,10 +84,10 @@ pub fn lock(folder: &Folder, simulated: bool) -> Result<Option<Locks>> {
 
 /// Opens a folder for as long as its database is open. Fails if this process has opened it before: closing a file of the
 /// database would drop the locks of the first one. A simulation of several processes does not use the files' own locks.
-pub fn claim(dir: &Path, simulated: bool) -> Result<Arc<File>> {
-    static OPEN: Mutex<Vec<(Identity, Weak<File>)>> = Mutex::new(Vec::new());
-    let folder = Arc::new(File::open(dir).map_err(unavailable(dir))?);
-    let identity = identity_of(&folder.metadata().map_err(unavailable(dir))?);
+pub fn claim(dir: &Path, simulated: bool) -> Result<Arc<FolderLock>> {
+    static OPEN: Mutex<Vec<(Identity, Weak<FolderLock>)>> = Mutex::new(Vec::new());
+    let folder = Arc::new(FolderLock(File::open(dir).map_err(unavailable(dir))?));
+    let identity = identity_of(&folder.0.metadata().map_err(unavailable(dir))?);
     let mut open = OPEN.lock();
     open.retain(|(_, folder)| folder.strong_count() > 0);
     if !simulated && open.iter().any(|(other, _)| *other == identity) {
@@ -130,6 +130,23 @@ mod tests {
     use std::cell::Cell;
 
     use super::*;
+
+    #[test]
+    fn lock_of_a_folder_ends_while_a_forked_child_shares_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::new(dir.path(), "shop");
+        let in_use = claim(dir.path(), false).unwrap();
+        in_use.0.lock_shared().unwrap();
+        assert!(folder.is_in_use());
+        let shared = in_use.0.try_clone().unwrap();
+        drop(in_use);
+        assert!(!folder.is_in_use());
+        drop(shared);
+        let opening = lock_file(&folder).unwrap();
+        assert!(folder.is_in_use());
+        drop(opening);
+        assert!(!folder.is_in_use());
+    }
 
     #[test]
     fn files_that_are_apart_are_checked_again_beside_other_processes() {

@@ -277,14 +277,7 @@ fn put(folder: &Path, files: &[Option<PathBuf>]) {
 
 /// Opens a database, and returns its rows.
 async fn start(dir: &Path) -> Result<BTreeSet<i64>, Error> {
-    let mut opened = Err(Error::Unavailable(String::new()));
-    // A process that another test starts shares this process's locks from its fork until its `exec`.
-    let is_free = async || {
-        opened = Database::open(&Folder::new(dir, "test"), &Options::default(), &SCHEMA);
-        !matches!(opened, Err(Error::Unavailable(_)))
-    };
-    until(is_free).await;
-    let db = opened?;
+    let db = Database::open(&Folder::new(dir, "test"), &Options::default(), &SCHEMA)?;
     let found = numbers(&db);
     db.close().await;
     Ok(found)
