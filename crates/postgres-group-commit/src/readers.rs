@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use super::error::{Error, Result, ends_connection};
+use super::error::{Error, Result, ends_connection, timed_out};
 use super::observer::Observer;
 use super::supervisor::Supervisor;
 
@@ -56,7 +56,7 @@ impl Readers {
                 Some(prepared) => prepared,
                 None => select_ok(in_turn.map(|one| Box::pin(one.connection(deadline)))).await?.0,
             };
-            let rows = prepared.query(sql, parameters);
+            let (sent, rows) = (Instant::now(), prepared.query(sql, parameters));
             match timeout_at(deadline, rows).await {
                 Ok(Ok(rows)) => {
                     self.observer.query(began.elapsed());
@@ -64,6 +64,8 @@ impl Readers {
                 }
                 Ok(Err(error)) if ends_connection(&error) => prepared.connection.discard(),
                 Ok(Err(error)) => return Err(error.into()),
+                // It waited for this connection, which others share, for longer than for the server.
+                Err(_) if sent.elapsed() < self.timeout / 2 => return Err(timed_out(self.timeout)),
                 Err(_) => return Err(prepared.connection.give_up(self.timeout)),
             }
         }

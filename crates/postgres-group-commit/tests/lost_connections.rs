@@ -12,6 +12,7 @@ use postgres_group_commit::tokio_postgres::Client;
 use postgres_group_commit::{Cluster, Error, Readers, WriteQueue};
 use testkit::postgres::{OpenTransaction, database, query, sessions};
 use testkit::{PostgresServer, TIMEOUT, soon, until, within};
+use tokio::time::sleep;
 
 /// Sessions of a test. Another test may use the same server, but not its database.
 const GUESTS: &str = "application_name = 'guests' AND datname = current_database()";
@@ -55,6 +56,37 @@ async fn failed_read_keeps_its_connection() {
     let failed = readers.query(FAILS, &[]).await;
     assert!(matches!(failed, Err(Error::Failed(..))), "{failed:?}");
     assert_eq!(connection().await, before);
+}
+
+/// A read is sent late because there was no connection. Others share the one that it gets.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn read_that_is_sent_late_keeps_its_connection() {
+    const CONNECTION: &str = "SELECT pg_backend_pid()";
+    const SLOW: &str = "SELECT pg_sleep(1.5)::text";
+    const LIMIT: Duration = Duration::from_secs(3);
+    let server = PostgresServer::start();
+    let url = server.database();
+    let mut options = options(&url);
+    options.url.timeout = LIMIT;
+    let cluster = connect(&options).await;
+    let readers = cluster.readers("reads", 1, &[CONNECTION, SLOW], Arc::new(())).await.unwrap();
+    until(async || {
+        let Ok(before) = readers.query(CONNECTION, &[]).await else { return false };
+        let stopped = Stopped::listener(&server);
+        // It may have ended already, after a pause of this process.
+        _ = Command::new("kill").arg(before[0].get::<_, i32>(0).to_string()).status();
+        let resume = async {
+            sleep(LIMIT * 3 / 4).await;
+            drop(stopped);
+        };
+        let (read, ()) = tokio::join!(readers.query(SLOW, &[]), resume);
+        assert!(read.is_err(), "{read:?}");
+        let used = query(&url, &format!("SELECT pid FROM pg_stat_activity WHERE {GUESTS} AND query = '{SLOW}'"));
+        // It is empty if the connection came too late.
+        let after = readers.query(CONNECTION, &[]).await;
+        after.is_ok_and(|after| used == after[0].get::<_, i32>(0).to_string())
+    })
+    .await;
 }
 
 /// New connections hang, for instance because the server's machine has too little memory.

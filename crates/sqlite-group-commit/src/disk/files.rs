@@ -86,10 +86,8 @@ impl Files {
                 Ok(_) => "another file has taken its name".to_owned(),
                 Err(error) => error.to_string(),
             };
-            return Err(Error::Unavailable(format!(
-                "{} was removed, replaced or moved while the database was open: {why}",
-                path.display()
-            )));
+            let what = "was removed, replaced or moved while the database was open";
+            return Err(Error::Unavailable(format!("{} {what}: {why}", path.display())));
         }
         Ok(())
     }
