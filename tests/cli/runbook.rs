@@ -1,8 +1,6 @@
 //! The commands of docs/runbook.md, pasted from the page, on a service with a stand-in for systemd. `verification/faults/runbook.py`
 //! runs those that need a cluster.
 
-use std::os::unix::fs::PermissionsExt;
-
 use testkit::postgres::free_port;
 use testkit::{Certificate, Folder};
 
@@ -46,8 +44,7 @@ impl Machine {
         folder.write("petstore.toml", format!("data-dir = \"data\"\n{listeners}{settings}"));
         std::fs::create_dir(folder.path("bin")).unwrap();
         for (name, text) in [("sudo", SUDO), ("systemctl", SYSTEMCTL), ("journalctl", JOURNALCTL)] {
-            folder.write(&format!("bin/{name}"), format!("#!/bin/sh\n{text}\n"));
-            std::fs::set_permissions(folder.path(format!("bin/{name}")), PermissionsExt::from_mode(0o755)).unwrap();
+            folder.write_program(&format!("bin/{name}"), text);
         }
         let begin =
             "export PETSTORE=$(command -v petstore) PATH=\"$PWD/bin:$PATH\"; trap 'systemctl stop petstore' EXIT";

@@ -1,6 +1,5 @@
 //! Scripts of the repository.
 
-use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use testkit::{Folder, Process};
 
@@ -14,15 +13,10 @@ fn script(folder: &Folder, name: &str) -> Command {
     command
 }
 
-fn write_program(folder: &Folder, name: &str, text: &str) {
-    folder.write(name, format!("#!/bin/sh\n{text}"));
-    std::fs::set_permissions(folder.path(name), PermissionsExt::from_mode(0o755)).unwrap();
-}
-
 #[test]
 fn every_script_prints_its_usage() {
     let folder = Folder::new();
-    write_program(&folder, "cargo", &format!("touch {}; exit 1\n", folder.path("cargo-ran").display()));
+    folder.write_program("cargo", &format!("touch {}; exit 1", folder.path("cargo-ran").display()));
     let scripts = std::fs::read_dir(format!("{REPOSITORY}/scripts")).unwrap();
     let scripts = scripts.map(|entry| format!("scripts/{}", entry.unwrap().file_name().display()));
     for name in scripts.chain([".ci/run".to_owned()]) {

@@ -1,16 +1,14 @@
 //! A shell that runs pasted commands. Its `petstore` is the built program.
 
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 use testkit::{Folder, Process, petstore};
 
 /// Standard input of each command: a password.
 const TYPED: &str = "correct horse battery\n";
 
 /// Wrapper that runs the real curl, the next one in `PATH`, and writes the response's status to stderr.
-const CURL: &str = r#"#!/bin/sh
-PATH=${PATH#*:}
-exec curl --show-error --max-time 60 --write-out '%{stderr}STATUS %{http_code}\n' "$@"
-"#;
+const CURL: &str = r#"PATH=${PATH#*:}
+exec curl --show-error --max-time 60 --write-out '%{stderr}STATUS %{http_code}\n' "$@""#;
 
 /// Outcome of a command.
 #[derive(Debug)]
@@ -31,27 +29,24 @@ impl Ran {
 
 /// Runs `commands` in order in one shell, in `folder` and with the variables of `environment`.
 pub fn paste(folder: &Folder, environment: &[(&str, String)], commands: &[String]) -> Vec<Ran> {
-    let tools = tempfile::tempdir().unwrap();
-    let tool = |name: &str| tools.path().join(name);
-    symlink(petstore(), tool("petstore")).unwrap();
-    std::fs::write(tool("curl"), CURL).unwrap();
-    std::fs::set_permissions(tool("curl"), PermissionsExt::from_mode(0o755)).unwrap();
-    let typed = tool("typed");
-    std::fs::write(&typed, TYPED).unwrap();
+    let tools = Folder::new();
+    symlink(petstore(), tools.path("petstore")).unwrap();
+    tools.write_program("curl", CURL);
+    tools.write("typed", TYPED);
+    let dir = tools.path("").display().to_string();
     let mut script = String::new();
     for (number, command) in commands.iter().enumerate() {
-        let [stdout, stderr, code] = ["stdout", "stderr", "code"].map(|what| tool(&format!("{number}.{what}")));
-        let (typed, stdout, stderr, code) = (typed.display(), stdout.display(), stderr.display(), code.display());
         // In braces, unlike in a subshell, variables stay set for the next commands.
-        script.push_str(&format!("{{ {command}\n}} <'{typed}' >'{stdout}' 2>'{stderr}'; echo $? >'{code}'\n"));
+        script.push_str(&format!("{{ {command}\n}} <'{dir}typed' >'{dir}{number}.stdout' 2>'{dir}{number}.stderr'"));
+        script.push_str(&format!("; echo $? >'{dir}{number}.code'\n"));
     }
-    std::fs::write(tool("script"), &script).unwrap();
-    let path = format!("{}:{}", tools.path().display(), std::env::var("PATH").unwrap());
+    tools.write("script", &script);
+    let path = format!("{dir}:{}", std::env::var("PATH").unwrap());
     let mut shell = folder.program("sh");
-    shell.arg(tool("script")).env("PATH", path).env("NO_PROXY", "127.0.0.1").envs(environment.iter().cloned());
+    shell.arg(tools.path("script")).env("PATH", path).env("NO_PROXY", "127.0.0.1").envs(environment.iter().cloned());
     let ended = Process::start(&mut shell).end();
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{script}");
-    let read = |number: usize, what: &str| std::fs::read_to_string(tool(&format!("{number}.{what}"))).unwrap();
+    let read = |number: usize, what: &str| tools.read(&format!("{number}.{what}"));
     (0..commands.len())
         .map(|number| {
             let (noted, stderr): (Vec<_>, Vec<_>) =

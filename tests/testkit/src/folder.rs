@@ -48,6 +48,14 @@ impl Folder {
         std::fs::write(self.path(name), content).unwrap();
     }
 
+    /// Writes a shell script. Another process does, because a child that another thread has forked has this one's files open until
+    /// it executes its program, and a file that is open for writing cannot be executed.
+    pub fn write_program(&self, name: &str, text: &str) {
+        let mut shell = self.program("sh");
+        shell.args(["-c", r#"printf '#!/bin/sh\n%s\n' "$1" >"$0" && chmod 755 "$0""#, name, text]);
+        assert_eq!(Process::start(&mut shell).end().code, Some(0));
+    }
+
     pub fn read(&self, name: &str) -> String {
         std::fs::read_to_string(self.path(name)).unwrap()
     }
