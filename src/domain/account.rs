@@ -43,12 +43,11 @@ pub struct NewAccount {
     /// `None` for an account that only the command line can use.
     pub password: Option<PasswordDigest>,
     pub role: Role,
-    pub now: Timestamp,
 }
 
 impl NewAccount {
-    pub const fn customer(email: Email, password: Option<PasswordDigest>, now: Timestamp) -> Self {
-        Self { email, password, role: Role::Customer, now }
+    pub const fn customer(email: Email, password: Option<PasswordDigest>) -> Self {
+        Self { email, password, role: Role::Customer }
     }
 }
 

@@ -63,7 +63,7 @@ mod tests {
         let (then, now) = (Timestamp::from_milliseconds(0), Timestamp::from_milliseconds(86_400_000));
         let account = store
             .create_account(
-                NewAccount::customer(Email::parse("ada@example.com").unwrap(), None, then),
+                NewAccount::customer(Email::parse("ada@example.com").unwrap(), None),
                 Actor::command_line(then),
             )
             .await

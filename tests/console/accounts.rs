@@ -243,6 +243,6 @@ async fn closed_registration_prevents_sign_up_but_not_sign_in() {
     let email = Email::parse(ADA).unwrap();
     assert!(service.store.find_account(&email).await.unwrap().is_none());
     let digest = NewPassword::parse(&Secret::new(PASSWORD)).unwrap().hash();
-    service.store.create_account(NewAccount::customer(email, Some(digest), NOW), OPERATOR).await.unwrap().unwrap();
+    service.store.create_account(NewAccount::customer(email, Some(digest)), OPERATOR).await.unwrap().unwrap();
     ada.sign_in(ADA, PASSWORD).await;
 }

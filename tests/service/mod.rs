@@ -401,7 +401,7 @@ impl Service {
 }
 
 fn new_account(email: &str) -> NewAccount {
-    NewAccount::customer(Email::parse(email).unwrap(), None, NOW)
+    NewAccount::customer(Email::parse(email).unwrap(), None)
 }
 
 /// Creates a key of `account`, as `change` returns it.

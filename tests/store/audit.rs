@@ -80,7 +80,7 @@ async fn change(store: &Store, number: usize, customer: AccountId, actor: Actor)
     let staff = (AccountId(1), Role::Staff, actor.clone());
     let another = ApiKey::generate(Deployment::Staging);
     Ok(match number {
-        0 => store.create_account(NewAccount::customer(email("ben@example.com"), None, NOW), actor).await?.is_some(),
+        0 => store.create_account(NewAccount::customer(email("ben@example.com"), None), actor).await?.is_some(),
         1 => store.set_role(customer, Role::Staff, actor).await?,
         2 => store.set_password(customer, digest("new"), false, actor).await?,
         3 => store.change_password(session(customer, NOW), digest("new"), digest("newer"), actor).await?,
@@ -167,7 +167,7 @@ fn change_that_does_not_happen_leaves_no_row() {
         let rows = audit(&store).await;
         let by_staff = || (ada_id, Role::Staff, ada());
 
-        let taken = NewAccount::customer(email("GRACE@example.com"), None, NOW);
+        let taken = NewAccount::customer(email("GRACE@example.com"), None);
         assert_eq!(store.create_account(taken, ada()).await.unwrap(), None);
         assert!(!store.set_role(AccountId(99), Role::Staff, ada()).await.unwrap());
         assert!(store.set_role(grace, Role::Customer, ada()).await.unwrap(), "she has this role already");
@@ -226,7 +226,7 @@ fn audit_is_listed_newest_first_and_deleted_oldest_first() {
     on_every_database(async |store| {
         let at = |second| NOW.plus(Duration::from_secs(second));
         for second in 0..5 {
-            let new = NewAccount::customer(email(&format!("{second}@example.com")), None, NOW);
+            let new = NewAccount::customer(email(&format!("{second}@example.com")), None);
             store.create_account(new, Actor::command_line(at(second))).await.unwrap().unwrap();
         }
         let list = async |since: Timestamp, after| {
@@ -257,7 +257,7 @@ fn audit_is_searched_beyond_a_page() {
                 let role = if second % 100 == 0 { Role::Customer } else { Role::Staff };
                 assert!(store.set_role(josé, role, actor).await.unwrap());
             } else {
-                let new = NewAccount::customer(email(&format!("{second}@example.com")), None, NOW);
+                let new = NewAccount::customer(email(&format!("{second}@example.com")), None);
                 store.create_account(new, actor).await.unwrap().unwrap();
             }
         }

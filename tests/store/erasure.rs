@@ -1,5 +1,7 @@
 //! Erasing accounts, and changing their addresses.
 
+use std::time::Duration;
+
 use expect_test::expect;
 use futures_util::future::join_all;
 use petstore::domain::api_key::{KeyName, NewKey};
@@ -108,7 +110,7 @@ fn erased_account_leaves_only_its_orders() {
         assert_eq!(left(&store).await, (1, 0));
         assert!(
             store
-                .create_account(NewAccount::customer(email("ada@example.com"), None, NOW), OPERATOR)
+                .create_account(NewAccount::customer(email("ada@example.com"), None), OPERATOR)
                 .await
                 .unwrap()
                 .is_some()
@@ -124,9 +126,18 @@ fn address_and_key_ids_of_an_ended_account_stay_its_own() {
         assert!(store.delete_account(deleted, None, OPERATOR).await.unwrap());
         assert_eq!(store.erase_account(erased, false, OPERATOR).await.unwrap(), Some(true));
 
-        let next = account(&store, "ada@example.com").await;
+        // One account leaves its address, and takes that of another one, which began later and has ended.
+        let create = async |address, second| {
+            let actor = Actor::command_line(NOW.plus(Duration::from_secs(second)));
+            store.create_account(NewAccount::customer(email(address), None), actor).await.unwrap().unwrap()
+        };
+        let next = create("carl@example.com", 1).await;
         key(&store, next, None).await;
-        assert!(store.set_email(next, email("eve@example.com"), OPERATOR).await.unwrap());
+        let later = create("ada@example.com", 2).await;
+        assert!(store.delete_account(later, None, OPERATOR).await.unwrap());
+        for address in ["ada@example.com", "eve@example.com"] {
+            assert!(store.set_email(next, email(address), OPERATOR).await.unwrap());
+        }
 
         expect![[r#"
             account.create | command line | ada@example.com (customer) | -
@@ -137,6 +148,9 @@ fn address_and_key_ids_of_an_ended_account_stay_its_own() {
             account.erase | command line | erased-2@account.invalid | -
             account.create | command line | eve@example.com (customer) | -
             key.create | command line | key 2 (pet_test_…) of eve@example.com: test | -
+            account.create | command line | ada@example.com (customer) | -
+            account.delete | command line | ada@example.com | -
+            account.set_email | command line | carl@example.com to eve@example.com | -
             account.set_email | command line | ada@example.com to eve@example.com | -
         "#]]
         .assert_eq(&audit(&store).await);

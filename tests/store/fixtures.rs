@@ -99,7 +99,7 @@ pub fn email(address: &str) -> Email {
 
 /// Creates an account without a password.
 pub async fn account(store: &Store, address: &str) -> AccountId {
-    store.create_account(NewAccount::customer(email(address), None, NOW), OPERATOR).await.unwrap().unwrap()
+    store.create_account(NewAccount::customer(email(address), None), OPERATOR).await.unwrap().unwrap()
 }
 
 pub fn digest(password: &str) -> PasswordDigest {
@@ -108,7 +108,7 @@ pub fn digest(password: &str) -> PasswordDigest {
 
 /// Creates an account with the password `digest("old")`.
 pub async fn account_with_password(store: &Store, address: &str) -> (AccountId, PasswordDigest) {
-    let account = NewAccount::customer(email(address), Some(digest("old")), NOW);
+    let account = NewAccount::customer(email(address), Some(digest("old")));
     (store.create_account(account, OPERATOR).await.unwrap().unwrap(), digest("old"))
 }
 

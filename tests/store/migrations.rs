@@ -6,7 +6,7 @@ use petstore::store::sqlite::{self, Sqlite};
 use sha2::{Digest, Sha256};
 use testkit::postgres::{self, query};
 
-use crate::fixtures::{NOW, OPERATOR, email, open_postgresql, open_sqlite, options};
+use crate::fixtures::{OPERATOR, email, open_postgresql, open_sqlite, options};
 
 /// Otherwise, the next command could choose the deployment of a database whose first start was killed.
 #[tokio::test]
@@ -81,7 +81,7 @@ async fn store_of_the_first_schema_is_migrated() {
                 assert_eq!(found.map(|account| account.id.0), Some(id), "{address}");
             }
             for taken in ["jos\u{e9}@example.com", "rene\u{301}@example.com"] {
-                let new = NewAccount::customer(email(taken), None, NOW);
+                let new = NewAccount::customer(email(taken), None);
                 assert_eq!(store.create_account(new, OPERATOR).await.unwrap(), None, "{taken}");
             }
             ids.push(store.id().to_owned());

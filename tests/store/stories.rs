@@ -95,7 +95,7 @@ fn write_is_executed_after_its_caller_is_gone() {
 fn address_is_unique_ignoring_case() {
     on_every_database(async |store| {
         let id = account(&store, "Ädä@Example.com").await;
-        let taken = NewAccount::customer(email("äDÄ@EXAMPLE.COM"), Some(digest("new")), NOW);
+        let taken = NewAccount::customer(email("äDÄ@EXAMPLE.COM"), Some(digest("new")));
         assert_eq!(store.create_account(taken, OPERATOR).await.unwrap(), None);
         let found = store.find_account(&email("äDä@example.com")).await.unwrap().unwrap();
         assert_eq!((found.id, found.email.as_str(), found.created_at), (id, "Ädä@Example.com", NOW));
@@ -291,7 +291,7 @@ fn deleting_an_account_removes_sessions_and_keys() {
         assert_ne!(account_with_password(&store, "ada@example.com").await.0, ada);
         let ben = account(&store, "ben@example.com").await;
         for reserved in ["Deleted-1@account.invalid", "ada@example.com:"] {
-            let new = NewAccount::customer(email(reserved), None, NOW);
+            let new = NewAccount::customer(email(reserved), None);
             assert_eq!(store.create_account(new, OPERATOR).await.unwrap(), None, "nobody can take {reserved}");
             let changed = store.set_email(ben, email(reserved), OPERATOR).await;
             assert!(matches!(changed, Err(StoreError::Refused(_))), "{changed:?}");

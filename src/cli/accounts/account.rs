@@ -172,7 +172,7 @@ fn create(common: &Common, email: Email, role: Role, password_stdin: bool) -> Ou
     with_store(common, Some(Deployment::Production), async |store| {
         let name = email.as_str().to_owned();
         let digest = password.as_ref().map(NewPassword::hash);
-        let new = NewAccount { role, ..NewAccount::customer(email, digest, Clock::System.now()) };
+        let new = NewAccount { role, ..NewAccount::customer(email, digest) };
         match store.create_account(new, actor()).await? {
             Some(_) => print(&format!("{name}\n")),
             None => Err(format!("account {name} already exists").into()),

@@ -108,7 +108,7 @@ async fn kept_key(store: &Store, file: &Path) -> Outcome<Option<String>> {
 /// Returns the account `quickstart@localhost` and creates it if it does not exist. Fails if it is suspended.
 async fn account(store: &Store) -> Outcome<Account> {
     let email = Email::parse(ACCOUNT)?;
-    let new = NewAccount { role: Role::Staff, ..NewAccount::customer(email.clone(), None, Clock::System.now()) };
+    let new = NewAccount { role: Role::Staff, ..NewAccount::customer(email.clone(), None) };
     store.create_account(new, actor()).await?;
     let account = find_account(store, &email).await?;
     refuse_suspended(&account).map(|()| account)

@@ -33,7 +33,7 @@ pub async fn submit(user: CurrentUser, mut form: Form) -> Result<Response, PageE
     let (Some(email), Some(password)) = (email, password) else { return Ok(show_form(&user, &form)) };
     let digest = begin_attempt(&user, &email)?.hash(password).await;
     let actor = user.actor_of(&email);
-    let new = NewAccount::customer(email, Some(digest.clone()), actor.at);
+    let new = NewAccount::customer(email, Some(digest.clone()));
     let Some(account) = user.api().store.create_account(new, actor).await? else {
         form.refuse("email", "There is already an account with this address. Sign in instead.");
         return Ok(show_form(&user, &form));

@@ -207,11 +207,11 @@ async fn create_account(tx: &impl Transaction, new: NewAccount, actor: Actor) ->
         "INSERT INTO accounts (email, email_folded, password_hash, role, created_at)
         VALUES ($1, $2, $3, $4, $5) ON CONFLICT (email_folded) DO NOTHING RETURNING id",
     );
-    let NewAccount { email, password, role, now } = new;
+    let NewAccount { email, password, role } = new;
     if email.is_reserved() {
         return Ok(None);
     }
-    let inserted = tx.first(insert, &[&email, &email.folded(), &password, &role, &now]).await?;
+    let inserted = tx.first(insert, &[&email, &email.folded(), &password, &role, &actor.at]).await?;
     let Some((id,)) = inserted else { return Ok(None) };
     tx.record(&actor, Action::CreateAccount, &email.with_role(role)).await?;
     Ok(Some(id))
@@ -249,7 +249,7 @@ async fn set_email(tx: &impl Transaction, account: AccountId, new: Email, actor:
     let Some((old,)) = tx.first::<(Email,)>(LOCK_WITH_REFERENCES, &[&account]).await? else { return Ok(false) };
     let set = both("UPDATE accounts SET email = $1, email_folded = $2, link_hash = NULL WHERE id = $3");
     tx.execute(set, &[&new, &new.folded(), &account]).await?;
-    audit::rename(tx, &old, &new).await?;
+    audit::rename(tx, account, &old, &new).await?;
     tx.record(&actor, Action::SetEmail, &format!("{} to {}", old.as_str(), new.as_str())).await?;
     Ok(true)
 }

@@ -82,16 +82,19 @@ macro_rules! erase {
 
 const ERASE: Sql = Sql { sqlite: erase!("instr"), postgres: erase!("strpos") };
 
-/// Gives an account another address. Rows from before it was created are of a deleted account, as are deletions.
-pub(super) async fn rename(tx: &impl Transaction, from: &Email, to: &Email) -> Result<()> {
+/// Gives an account another address. Rows from before it was created are of a deleted account, as are deletions and later
+/// creations.
+pub(super) async fn rename(tx: &impl Transaction, account: AccountId, from: &Email, to: &Email) -> Result<()> {
     let rename = both(concat!(
         "UPDATE audit SET actor = CASE actor WHEN $1 THEN $2 ELSE actor END, subject = ",
         renamed!(),
         " WHERE (actor = $1 OR replace(subject, $1, '') <> subject) AND id >= (SELECT coalesce(max(id), 0) FROM audit
-            WHERE action = 'account.create' AND subject IN ($1 || ' (customer)', $1 || ' (staff)'))
-            AND NOT (action = 'account.delete' AND subject = $1)"
+            WHERE action = 'account.create' AND subject IN ($1 || ' (customer)', $1 || ' (staff)')
+                AND created_at <= (SELECT created_at FROM accounts WHERE id = $3))
+            AND NOT (action = 'account.delete' AND subject = $1)
+            AND NOT (action = 'account.create' AND created_at > (SELECT created_at FROM accounts WHERE id = $3))"
     ));
-    tx.execute(rename, &[from, to]).await.map(drop)
+    tx.execute(rename, &[from, to, &account]).await.map(drop)
 }
 
 /// Replaces the addresses of an account by its pseudonym, in one pass over all rows.

@@ -20,7 +20,7 @@ async fn failing_statement_does_not_fail_its_batch() {
     let ada = email("ada@example.com");
     let (pet, account) = tokio::join!(
         store.create_pet(new_pet("Rex", PetStatus::Available), None),
-        store.create_account(NewAccount::customer(ada.clone(), None, NOW), OPERATOR)
+        store.create_account(NewAccount::customer(ada.clone(), None), OPERATOR)
     );
     assert!(matches!(pet, Err(StoreError::Failed(_))), "{pet:?}");
     account.unwrap().unwrap();

@@ -126,7 +126,7 @@ async fn open(folder: &Path, wal_pages: u32) -> (Arc<Store>, AccountId) {
     let database = DatabaseOptions { wal_pages, write_timeout: TIMEOUT, ..DatabaseOptions::default() };
     let options = Options { database, ..Options::new(folder) };
     let store = Arc::new(Store::Sqlite(Sqlite::open(&options).unwrap()));
-    let ada = NewAccount::customer(Email::parse("ada@example.com").unwrap(), None, NOW);
+    let ada = NewAccount::customer(Email::parse("ada@example.com").unwrap(), None);
     let account = store.create_account(ada, OPERATOR).await.unwrap().unwrap();
     (store, account)
 }

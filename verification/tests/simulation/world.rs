@@ -205,7 +205,7 @@ impl World {
         for (name, id) in [("ada", 1), ("ben", 2), ("eve", 3)] {
             let email = petstore::domain::Email::parse(&format!("{name}@example.com")).unwrap();
             let role = role(AccountId(id));
-            let new = NewAccount { role, ..NewAccount::customer(email, None, self.clock.now()) };
+            let new = NewAccount { role, ..NewAccount::customer(email, None) };
             let account =
                 process.store.create_account(new, Actor::command_line(self.clock.now())).await.unwrap().unwrap();
             crate::service::create_key(&self, &process.store, account, None).await.unwrap();

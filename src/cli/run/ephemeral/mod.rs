@@ -246,8 +246,7 @@ fn no_proxy() -> [(&'static str, OsString); 2] {
 }
 
 async fn new_account(store: &Store, email: &str, role: Role, password: &PasswordDigest) -> Outcome<AccountId> {
-    let now = Clock::System.now();
-    let new = NewAccount { email: Email::parse(email)?, password: Some(password.clone()), role, now };
+    let new = NewAccount { email: Email::parse(email)?, password: Some(password.clone()), role };
     let created = store.create_account(new, actor()).await?;
     Ok(created.ok_or_else(|| format!("the account {email} exists"))?)
 }
