@@ -94,7 +94,7 @@ systemctl stop petstore
 systemctl enable --now $sockets
 systemctl start petstore && ready
 systemctl stop petstore
-curl -s --retry 60 127.0.0.1:8080/readyz && echo ' by the socket'
+curl -sf --retry 60 127.0.0.1:8080/readyz && echo ' by the socket'
 systemctl disable --now $sockets petstore
 systemctl is-active petstore
 "#;

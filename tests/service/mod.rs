@@ -191,7 +191,8 @@ impl Service {
             Sockets { store: Some(store_listener), messages: Some(messages_listener), operations: Some(ops_listener) };
         let (stop, stopped) = watch::channel(Stop::No);
         let running = tokio::spawn(app.clone().serve(sockets.serving(&app), setup.tls, setup.limits, stopped));
-        let ada = NewAccount { role: Role::Staff, ..new_account("ada@example.com") };
+        let ada =
+            NewAccount { role: Role::Staff, ..NewAccount::customer(Email::parse("ada@example.com").unwrap(), None) };
         let account = store.create_account(ada, OPERATOR).await.unwrap().unwrap();
         let key = make_key(&store, account, |key| key).await.1;
         Self {
@@ -343,7 +344,8 @@ impl Service {
 
     /// Creates another account with a key.
     pub async fn another_account(&self, email: &str) -> (AccountId, String) {
-        let account = self.store.create_account(new_account(email), OPERATOR).await.unwrap().unwrap();
+        let new = NewAccount::customer(Email::parse(email).unwrap(), None);
+        let account = self.store.create_account(new, OPERATOR).await.unwrap().unwrap();
         (account, make_key(&self.store, account, |key| key).await.1)
     }
 
@@ -398,10 +400,6 @@ impl Service {
         self.running.take().unwrap().await.unwrap();
         self.store.close().await;
     }
-}
-
-fn new_account(email: &str) -> NewAccount {
-    NewAccount::customer(Email::parse(email).unwrap(), None)
 }
 
 /// Creates a key of `account`, as `change` returns it.

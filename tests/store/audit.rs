@@ -15,7 +15,7 @@ use petstore::store::{Outcome, Result, Store};
 use testkit::postgres::{self, query};
 
 use crate::fixtures::{
-    Executed, NOW, OPERATOR, account, account_with_password, create_pet, digest, email, key, new_key,
+    Executed, NOW, OPERATOR, account, account_at, account_with_password, create_pet, digest, email, key, new_key,
     on_every_database, on_every_database_with_sql, open_postgresql, session,
 };
 
@@ -226,8 +226,7 @@ fn audit_is_listed_newest_first_and_deleted_oldest_first() {
     on_every_database(async |store| {
         let at = |second| NOW.plus(Duration::from_secs(second));
         for second in 0..5 {
-            let new = NewAccount::customer(email(&format!("{second}@example.com")), None);
-            store.create_account(new, Actor::command_line(at(second))).await.unwrap().unwrap();
+            account_at(&store, &format!("{second}@example.com"), second).await;
         }
         let list = async |since: Timestamp, after| {
             let page =
@@ -252,13 +251,12 @@ fn audit_is_searched_beyond_a_page() {
         let at = |second| NOW.plus(Duration::from_secs(second));
         let josé = account(&store, "jos\u{e9}@example.com").await;
         for second in 2..=250 {
-            let actor = Actor::command_line(at(second));
             if second % 50 == 0 {
+                let actor = Actor::command_line(at(second));
                 let role = if second % 100 == 0 { Role::Customer } else { Role::Staff };
                 assert!(store.set_role(josé, role, actor).await.unwrap());
             } else {
-                let new = NewAccount::customer(email(&format!("{second}@example.com")), None);
-                store.create_account(new, actor).await.unwrap().unwrap();
+                account_at(&store, &format!("{second}@example.com"), second).await;
             }
         }
         let search = async |filter: &AuditFilter, after, direction| {

@@ -99,7 +99,13 @@ pub fn email(address: &str) -> Email {
 
 /// Creates an account without a password.
 pub async fn account(store: &Store, address: &str) -> AccountId {
-    store.create_account(NewAccount::customer(email(address), None), OPERATOR).await.unwrap().unwrap()
+    account_at(store, address, 0).await
+}
+
+/// Creates an account without a password, so many seconds after [`NOW`].
+pub async fn account_at(store: &Store, address: &str, second: u64) -> AccountId {
+    let actor = Actor::command_line(NOW.plus(Duration::from_secs(second)));
+    store.create_account(NewAccount::customer(email(address), None), actor).await.unwrap().unwrap()
 }
 
 pub fn digest(password: &str) -> PasswordDigest {

@@ -64,7 +64,7 @@ impl Readers {
                 }
                 Ok(Err(error)) if ends_connection(&error) => prepared.connection.discard(),
                 Ok(Err(error)) => return Err(error.into()),
-                // It waited for this connection, which others share, for longer than for the server.
+                // On this connection, which others share, the server had too little time.
                 Err(_) if sent.elapsed() < self.timeout / 2 => return Err(timed_out(self.timeout)),
                 Err(_) => return Err(prepared.connection.give_up(self.timeout)),
             }

@@ -62,7 +62,7 @@ async fn failed_read_keeps_its_connection() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn read_that_is_sent_late_keeps_its_connection() {
     const CONNECTION: &str = "SELECT pg_backend_pid()";
-    const SLOW: &str = "SELECT pg_sleep(1.5)::text";
+    const SLOW: &str = "SELECT pg_sleep(2)::text";
     const LIMIT: Duration = Duration::from_secs(3);
     let server = PostgresServer::start();
     let url = server.database();
@@ -80,11 +80,10 @@ async fn read_that_is_sent_late_keeps_its_connection() {
             drop(stopped);
         };
         let (read, ()) = tokio::join!(readers.query(SLOW, &[]), resume);
-        assert!(read.is_err(), "{read:?}");
         let used = query(&url, &format!("SELECT pid FROM pg_stat_activity WHERE {GUESTS} AND query = '{SLOW}'"));
         // It is empty if the connection came too late.
         let after = readers.query(CONNECTION, &[]).await;
-        after.is_ok_and(|after| used == after[0].get::<_, i32>(0).to_string())
+        read.is_err() && after.is_ok_and(|after| used == after[0].get::<_, i32>(0).to_string())
     })
     .await;
 }

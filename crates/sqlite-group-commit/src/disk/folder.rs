@@ -159,9 +159,10 @@ impl Folder {
 
     /// Returns whether a process has the database open, opens or replaces it.
     pub fn is_in_use(&self) -> bool {
-        // With the folder alone, a process that opens the database now would find it in use.
-        let locks = [&self.lock(), &self.dir].map(|path| File::open(path).map(FolderLock));
-        locks.iter().flatten().any(|lock| matches!(lock.0.try_lock(), Err(TryLockError::WouldBlock)))
+        let is_taken = |lock: &FolderLock| matches!(lock.0.try_lock(), Err(TryLockError::WouldBlock));
+        // Until the folder is free again, no process opens the database, which would find it in use. Does not wait for a pipe.
+        let opening = OpenOptions::new().read(true).write(true).open(self.lock()).map(FolderLock);
+        opening.as_ref().is_ok_and(is_taken) || File::open(&self.dir).map(FolderLock).as_ref().is_ok_and(is_taken)
     }
 
     /// Creates the folder if it is missing. Only its owner can access it, because it may hold secrets.
