@@ -19,7 +19,7 @@ use crate::api::Api;
 use crate::relay::Relay;
 use crate::telemetry::{self, traces};
 
-/// Maximum time for the responses to waiting requests after the store has failed.
+/// Maximum time for the responses to waiting requests after the store has failed, or if it does not outlive the process.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
 
 /// Maximum time for the database to close. Closing takes longer only if the disk does not respond, or while a large WAL is
@@ -32,7 +32,7 @@ pub type Stops = UnboundedReceiver<()>;
 /// `systemctl reload` must not end a service that has no certificate to reload.
 pub fn ignore_reloads() -> io::Result<()> {
     // The handler stays.
-    if systemd::is_supervisor() { signal(SignalKind::hangup()).map(drop) } else { Ok(()) }
+    if super::variable(systemd::NOTIFY_SOCKET).is_some() { signal(SignalKind::hangup()).map(drop) } else { Ok(()) }
 }
 
 /// Waits for `server` to end. Asks it to drain on the first request and to close all connections on the second.
@@ -67,12 +67,14 @@ pub async fn until_stopped(
                 failure = Some(why);
                 // Requests that need the store fail at once.
                 stop.send_replace(Stop::Drain);
-                let stop = stop.clone();
-                tokio::spawn(async move {
-                    tokio::time::sleep(SHUTDOWN_GRACE).await;
-                    stop.send_replace(Stop::Now);
-                });
             }
+        }
+        if failure.is_some() || !api.store.is_durable() {
+            let stop = stop.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(SHUTDOWN_GRACE).await;
+                stop.send_replace(Stop::Now);
+            });
         }
     }
 }

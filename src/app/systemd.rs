@@ -18,7 +18,7 @@ use socket2::SockRef;
 use crate::api::Listener;
 
 /// Variable with the address of the supervisor's socket.
-const NOTIFY_SOCKET: &str = "NOTIFY_SOCKET";
+pub const NOTIFY_SOCKET: &str = "NOTIFY_SOCKET";
 
 /// Maximum time to wait for a supervisor that does not read its notifications.
 const NOTIFY_TIMEOUT: Duration = Duration::from_millis(200);
@@ -28,11 +28,6 @@ pub const READY: &str = "READY=1";
 
 /// The state once the shutdown has begun.
 pub const STOPPING: &str = "STOPPING=1";
-
-/// Returns whether a supervisor expects notifications.
-pub fn is_supervisor() -> bool {
-    super::variable(NOTIFY_SOCKET).is_some()
-}
 
 /// Notifies the supervisor of [`READY`] or [`STOPPING`], if it has set `NOTIFY_SOCKET`.
 pub fn notify(state: &str) {

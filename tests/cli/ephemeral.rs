@@ -6,10 +6,14 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
+use std::thread;
 
 use expect_test::expect;
 use serde_json::Value;
-use testkit::{ConsoleUser, Folder, Process, Request, Response, Signal, TIMEOUT, fields, new_message, petstore, soon};
+use testkit::{
+    ConsoleUser, Folder, Process, Request, Response, Signal, TIMEOUT, fields, new_message, new_pet, petstore, soon,
+    within,
+};
 
 /// A folder whose `tmp` is the temporary folder of its commands.
 pub fn folder() -> Folder {
@@ -70,6 +74,20 @@ impl Running {
         assert_eq!(ended.shown(), "exit 0\n");
         assert_eq!(folder.names("tmp"), [""; 0]);
     }
+}
+
+#[test]
+fn delayed_response_does_not_delay_the_end() {
+    let folder = folder();
+    let running = Running::start(&mut ephemeral(&folder, ""));
+    let before = running.animals();
+    let create = Request::new(running.address("storeUrl"), "POST", "/v1/pets").key(running.field("key"));
+    let create = create.header("prefer", "delay=25000").json(new_pet("Rex"));
+    let response = thread::spawn(move || create.try_send_blocking());
+    within(TIMEOUT, "the animal", || running.animals() > before);
+    running.process.signal(Signal::TERM);
+    assert_eq!(running.process.end().shown(), "exit 0\nwarning: closing all connections\n");
+    assert!(response.join().unwrap().is_err(), "it is given up");
 }
 
 #[tokio::test(flavor = "multi_thread")]
