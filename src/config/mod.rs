@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use axum::http::uri::Scheme;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{PathBufValueParser, PossibleValuesParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, Args, Command, FromArgMatches, ValueEnum};
 
@@ -23,14 +23,14 @@ use crate::store::postgres::{self, DatabaseUrl};
 use crate::telemetry::{LogFormat, LogLevel};
 pub use file::{File, settings, takes_list};
 pub use values::{Keep, at_least_a_second};
-use values::{address, contact, database_timeout, origin};
+use values::{address, contact, database_timeout, folder, origin};
 
 // Settings of all commands that open the database. Not rustdoc, which clap would show as the help of each command.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Settings of the database and the log")]
 pub struct Common {
     /// Folder of the embedded database; as a flag, it overrides a database-url from elsewhere
-    #[arg(long, global = true, value_name = "DIR", env = "PETSTORE_DATA_DIR", default_value = "petstore-data")]
+    #[arg(long, global = true, value_name = "DIR", env = "PETSTORE_DATA_DIR", default_value = "petstore-data", value_parser = PathBufValueParser::new().try_map(folder))]
     pub data_dir: PathBuf,
     /// PostgreSQL database to use instead: postgres://USER:PASSWORD@HOST:PORT/DATABASE; several HOST:PORT, separated by
     /// commas, are tried at once
@@ -135,7 +135,7 @@ pub struct ServiceSettings {
     #[arg(long, value_name = "NUMBER|DURATION", env = "PETSTORE_BACKUP_KEEP", default_value = "24", value_parser = Keep::parse)]
     pub backup_keep: Keep,
     /// Folder of these backups [default: backups in the data directory]
-    #[arg(long, value_name = "DIR", env = "PETSTORE_BACKUP_DIR")]
+    #[arg(long, value_name = "DIR", env = "PETSTORE_BACKUP_DIR", value_parser = PathBufValueParser::new().try_map(folder))]
     pub backup_dir: Option<PathBuf>,
     /// Web server that gets the messages, as https://HOST/PATH; a bridge publishes them to a broker (docs/relay.md)
     /// [default: messages stay queued in the database]

@@ -1,11 +1,23 @@
 //! Parsers of values that only settings have.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::api::BaseUrl;
 use crate::domain::Invalid;
 use crate::domain::time::duration;
+
+/// Takes a folder unless it has what a shell would have removed or replaced. Docker's `--env-file` keeps quotes. An empty
+/// database in a new folder would take the place of the one that was meant.
+pub fn folder(folder: PathBuf) -> Result<PathBuf, Invalid> {
+    let text = folder.as_os_str().as_encoded_bytes();
+    let is_quoted = matches!(text, [first @ (b'"' | b'\''), .., last] if first == last);
+    match is_quoted || text.starts_with(b"~/") || text.ends_with(b"\r") {
+        true => Err(Invalid("give it without quotes, ~/ and CR, which no shell has removed here".into())),
+        false => Ok(folder),
+    }
+}
 
 /// Parses an IP address or `localhost`, and a port. A port alone, as in `:8080`, means all IPv4 addresses. Rejects
 /// other host names.
@@ -79,6 +91,24 @@ pub fn contact(text: &str) -> Result<String, Invalid> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn folder_has_nothing_that_a_shell_removes() {
+        for (text, is_taken) in [
+            ("a", true),
+            ("~a", true),
+            ("a'b\"", true),
+            ("'a\"", true),
+            ("'", true),
+            ("a/~/b", true),
+            ("'a'", false),
+            ("\"a\"", false),
+            ("~/a", false),
+            ("a\r", false),
+        ] {
+            assert_eq!(folder(text.into()).is_ok(), is_taken, "{text:?}");
+        }
+    }
 
     #[test]
     fn addresses_are_an_ip_address_or_localhost_and_a_port() {

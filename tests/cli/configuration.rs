@@ -147,6 +147,7 @@ fn error_for_an_invalid_value_names_its_variable() {
         refused("key list", "PETSTORE_DATABASE_URL", "mysql://ada:s3cret@db/shop"),
         refused("serve", "PETSTORE_BASE_URL", "https://ada:s3cret@example.com/v1"),
         refused("key list", "PETSTORE_DATA_DIR", ""),
+        refused("key list", "PETSTORE_DATA_DIR", "'/srv/petstore'"),
         refused("serve", "PETSTORE_DEPLOYMENT", "staging\r"),
         Process::start(folder.command("serve").env("PETSTORE_BASE_URL", OsStr::from_bytes(b"\xff"))).end().usage(),
     ];
@@ -162,6 +163,8 @@ fn error_for_an_invalid_value_names_its_variable() {
         error: PETSTORE_BASE_URL: invalid value 'https://ada:[hidden]@example.com/v1': a base URL is http:// or https://, a host and an optional path, and ends in /v1
         exit 2
         error: PETSTORE_DATA_DIR: a value is required but none was supplied
+        exit 2
+        error: PETSTORE_DATA_DIR: invalid value ''/srv/petstore'': give it without quotes, ~/ and CR, which no shell has removed here
         exit 2
         error: PETSTORE_DEPLOYMENT: invalid value 'staging\r'
           [possible values: production, staging]
@@ -286,7 +289,7 @@ fn config_check_reports_what_serve_would_and_changes_nothing() {
     for (flags, why) in [
         ("--data-dir link", "cannot open the database in link: link: not a directory"),
         ("--data-dir file", "cannot open the database in file: file: not a directory"),
-        ("--backup-every 1h --backup-dir file/of", "cannot write backups to file/of: Not a directory (os error 20)"),
+        ("--backup-every 1h --backup-dir file/of", "backup-dir: unavailable: file: not a directory"),
         ("--require-standbys", "an embedded database has no standbys: give --database-url with --require-standbys"),
     ] {
         assert_eq!(check(flags), format!("exit 1\nerror: {why}\n"));

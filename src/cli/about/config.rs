@@ -1,10 +1,8 @@
 //! `petstore config`
 
-use std::path::Path;
 use std::time::Duration;
 
 use clap::{ArgMatches, Args, Command, Subcommand};
-use rustix::fs::{Access, AtFlags, CWD, accessat};
 use tracing::Level;
 
 use crate::app;
@@ -45,7 +43,8 @@ impl Config {
 fn check(service: &ServiceSettings, common: &Common) -> Outcome {
     backup::check(service, common)?;
     if service.backup_every.is_some() {
-        check_folder(service.backup_dir.as_ref().unwrap_or(&common.data_dir.join("backups")))?;
+        let folder = service.backup_dir.clone().unwrap_or_else(|| common.data_dir.join("backups"));
+        sqlite::folder(&folder).check_access().map_err(|error| format!("backup-dir: {error}"))?;
     }
     refuse_standbys(common)?;
     let (runtime, Common { data_dir, database_url, require_standbys, .. }) = (runtime::runtime()?, common.clone());
@@ -78,14 +77,6 @@ fn check(service: &ServiceSettings, common: &Common) -> Outcome {
     };
     tell(Level::INFO, &format!("the configuration is valid; {database}"));
     Ok(())
-}
-
-/// Fails unless this process may write to the folder, or create it.
-fn check_folder(folder: &Path) -> Outcome {
-    let there = folder.ancestors().find(|folder| folder.symlink_metadata().is_ok()).unwrap_or(Path::new(""));
-    // Not a folder without the dot.
-    let access = accessat(CWD, there.join("."), Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS);
-    Ok(access.map_err(|error| format!("cannot write backups to {}: {error}", folder.display()))?)
 }
 
 /// Returns the deployment of the database. `None` if there is none yet.
