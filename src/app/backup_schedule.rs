@@ -45,8 +45,9 @@ impl Backups {
         let (end, ended) = oneshot::channel();
         thread::Builder::new().name("backups".into()).spawn(move || {
             if let Store::Sqlite(database) = &*store {
-                // The schedule continues from the last backup of an earlier process.
-                if let Some((at, newest)) = made(&schedule.folder).ok().and_then(|mut made| made.pop()) {
+                // The schedule continues from the last backup of an earlier process, whose clock may have been ahead.
+                let made = made(&schedule.folder).unwrap_or_default();
+                if let Some((at, newest)) = made.into_iter().rfind(|(at, _)| *at <= Clock::System.now()) {
                     *status.newest.lock() = Some((at, newest.metadata().map_or(0, |file| file.len())));
                 }
                 follow(&schedule, &status, &Clock::System, &stopped, &mut |file, going_on| {

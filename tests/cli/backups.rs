@@ -275,6 +275,14 @@ fn failed_backup_is_logged_retried_and_removes_none() {
     std::thread::sleep(Duration::from_millis(500));
     server.end_by(Signal::TERM);
     assert_eq!(folder.names("kept"), kept);
+
+    // A backup of a time when the clock was ahead is not the last one.
+    fs::create_dir(folder.path("ahead")).unwrap();
+    folder.write("ahead/petstore-20991231T000000Z.db", "");
+    let server = folder.serve("serve --backup-every 1h --backup-dir ahead");
+    server.logged("backed up");
+    assert!(server.metric("petstore_backup_last_size_bytes") > 4_096.0);
+    server.end_by(Signal::TERM);
 }
 
 #[test]
