@@ -18,17 +18,17 @@ impl RelayUrl {
             let why = "is that of a NATS server: give that of a bridge, such as the one in docs/relay.md#to-a-broker";
             return Err(Invalid(why.into()));
         }
-        let why = "is not https://HOST/PATH (without a user, a fragment or @; http:// to this machine, as in http://127.0.0.1:8000/)";
+        let why = "is not https://HOST/PATH (in ASCII, without a user, a fragment or @; http:// to this machine, as in http://127.0.0.1:8000/)";
         Self::read(text).ok_or_else(|| Invalid(why.into()))
     }
 
-    /// `None` if `text` is not such a URL, or has user information or a fragment.
+    /// `None` if `text` is not such a URL, or has user information, a fragment or other characters.
     fn read(text: &str) -> Option<Self> {
         let uri: Uri = text.parse().ok()?;
         let host = uri.host().filter(|host| !host.is_empty())?;
         let is_permitted = matches!(uri.scheme_str()?, "https" | "http");
         let has_port = uri.port_u16().is_some() || uri.authority()?.as_str() == host;
-        (is_permitted && has_port && !text.contains(['@', '#'])).then_some(Self(uri))
+        (is_permitted && has_port && text.is_ascii() && !text.contains(['@', '#'])).then_some(Self(uri))
     }
 
     pub const fn uri(&self) -> &Uri {

@@ -215,6 +215,7 @@ fn endpoint_and_secret_are_checked_at_the_start() {
         ("serve --relay nats://ada:s3cret@127.0.0.1:4222".to_owned(), 2, "docs/relay.md"),
         ("serve --relay tls://s3cret@n1,n2:4223 --relay-secret-file secrets".to_owned(), 2, "docs/relay.md"),
         ("serve --relay https://ada:s3cret@shop.example/".to_owned(), 2, "without a user"),
+        ("serve --relay https://shop.example/h\u{f6}ren?s3cret".to_owned(), 2, "in ASCII"),
     ] {
         let ended = folder.run(&line);
         assert_eq!(ended.code, Some(code), "{line}: {ended:?}");
