@@ -20,8 +20,6 @@ use crate::domain::{Invalid, KeyId};
 #[template(path = "console/requests.html")]
 struct List<'a> {
     site: Site<'a>,
-    /// False in production, which keeps failed requests only.
-    keeps_all: bool,
     has_requests: bool,
     requests: Vec<Row<'a>>,
     with_inactive_key: Vec<Row<'a>>,
@@ -109,7 +107,6 @@ pub async fn list(who: SignedIn, uri: Uri) -> Result<Response, PageError> {
     };
     let list = List {
         site: Site::new(&who, "Requests", "requests"),
-        keeps_all: who.api().account_requests.keeps_all,
         has_requests: !kept.is_empty(),
         requests: rows(false),
         with_inactive_key: rows(true),
