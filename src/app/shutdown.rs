@@ -35,7 +35,8 @@ pub fn ignore_reloads() -> io::Result<()> {
     if super::variable(systemd::NOTIFY_SOCKET).is_some() { signal(SignalKind::hangup()).map(drop) } else { Ok(()) }
 }
 
-/// Waits for `server` to end. Asks it to drain on the first request and to close all connections on the second.
+/// Waits for `server` to end. Asks it to drain on the first request and to close all connections on the second, or soon after the
+/// first if the store does not outlive the process.
 ///
 /// # Errors
 ///

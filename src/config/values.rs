@@ -13,7 +13,7 @@ use crate::domain::time::duration;
 pub fn folder(folder: PathBuf) -> Result<PathBuf, Invalid> {
     let text = folder.as_os_str().as_encoded_bytes();
     let is_quoted = matches!(text, [first @ (b'"' | b'\''), .., last] if first == last);
-    match is_quoted || text.starts_with(b"~/") || text.ends_with(b"\r") {
+    match is_quoted || text == b"~" || text.starts_with(b"~/") || text.ends_with(b"\r") {
         true => Err(Invalid("give it without quotes, ~/ and CR, which no shell has removed here".into())),
         false => Ok(folder),
     }
@@ -104,6 +104,7 @@ mod tests {
             ("'a'", false),
             ("\"a\"", false),
             ("~/a", false),
+            ("~", false),
             ("a\r", false),
         ] {
             assert_eq!(folder(text.into()).is_ok(), is_taken, "{text:?}");

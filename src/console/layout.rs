@@ -10,7 +10,7 @@ use axum::response::{Html, IntoResponse, Response};
 use super::PageError;
 use super::form::simulation::{CHOICES, Choices};
 use super::session::CurrentUser;
-use crate::domain::{Deployment, Role};
+use crate::domain::Role;
 
 /// Allows only our own files, requests and forms to this origin only, no inline scripts or styles, and no framing.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
@@ -26,7 +26,6 @@ pub struct Site<'a> {
     pub title: &'a str,
     /// The address of the signed-in user.
     pub email: Option<&'a str>,
-    pub deployment: Deployment,
     /// The failures that a form can simulate. Empty in production and if simulation is off.
     pub simulations: Choices,
     pub section: &'static str,
@@ -40,7 +39,6 @@ impl<'a> Site<'a> {
             root: &user.root,
             title,
             email: user.session.as_ref().map(|session| session.email.as_str()),
-            deployment: user.api().store.deployment(),
             simulations: if user.api().simulator.is_some() { CHOICES } else { &[] },
             section,
         }

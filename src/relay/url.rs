@@ -22,7 +22,7 @@ impl RelayUrl {
         Self::read(text).ok_or_else(|| Invalid(why.into()))
     }
 
-    /// `None` if `text` is not such a URL, or has user information, a fragment or other characters.
+    /// `None` if `text` is not such a URL, or has user information, a fragment, or characters other than ASCII.
     fn read(text: &str) -> Option<Self> {
         let uri: Uri = text.parse().ok()?;
         let host = uri.host().filter(|host| !host.is_empty())?;

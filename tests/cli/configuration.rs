@@ -289,7 +289,10 @@ fn config_check_reports_what_serve_would_and_changes_nothing() {
     for (flags, why) in [
         ("--data-dir link", "cannot open the database in link: link: not a directory"),
         ("--data-dir file", "cannot open the database in file: file: not a directory"),
-        ("--backup-every 1h --backup-dir file/of", "backup-dir: unavailable: file: not a directory"),
+        (
+            "--backup-every 1h --backup-dir file/of",
+            "cannot write backups to file/of: unavailable: file: not a directory",
+        ),
         ("--require-standbys", "an embedded database has no standbys: give --database-url with --require-standbys"),
     ] {
         assert_eq!(check(flags), format!("exit 1\nerror: {why}\n"));

@@ -44,7 +44,7 @@ const LIMITS: &str = r#"
     file read at the start | 5 s → error |
         net/regular_file.rs | START_TIMEOUT: Duration = Duration::from_secs(5);
     database in `config check` | 10 s → error | cli/about/config.rs | TIMEOUT: Duration = Duration::from_secs(10);
-    requests in flight at a stop | 30 s, after `drain-delay` → closed |
+    requests in flight at a stop | 30 s (`ephemeral`: 1 s), after `drain-delay` → closed |
         bounded-http/limits.rs | drain: Duration::from_secs(30),
     connections of clients | `max-connections`, by default 65,536 file descriptors less a reserve → 503, with TLS closed |
         bounded-http/limits.rs | .min(65_536);

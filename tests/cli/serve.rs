@@ -42,7 +42,7 @@ fn second_signal_skips_the_drain_delay() {
     expect![[r#"
         exit 0
         INFO stopping
-        WARN closing all connections
+        INFO closing all connections
     "#]]
     .assert_eq(&ended.shown_log());
 }

@@ -148,7 +148,7 @@ impl<S: Service> Server<S> {
         };
         tokio::select! {
             () = drained => {}
-            Ok(_) = stop.wait_for(|stop| *stop == Stop::Now) => tracing::warn!("closing all connections"),
+            Ok(_) = stop.wait_for(|stop| *stop == Stop::Now) => tracing::info!("closing all connections"),
         }
     }
 }

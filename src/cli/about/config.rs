@@ -44,7 +44,8 @@ fn check(service: &ServiceSettings, common: &Common) -> Outcome {
     backup::check(service, common)?;
     if service.backup_every.is_some() {
         let folder = service.backup_dir.clone().unwrap_or_else(|| common.data_dir.join("backups"));
-        sqlite::folder(&folder).check_access().map_err(|error| format!("backup-dir: {error}"))?;
+        let access = sqlite::Folder::new(&folder, "no-database").check_access();
+        access.map_err(|error| format!("cannot write backups to {}: {error}", folder.display()))?;
     }
     refuse_standbys(common)?;
     let (runtime, Common { data_dir, database_url, require_standbys, .. }) = (runtime::runtime()?, common.clone());

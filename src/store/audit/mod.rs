@@ -83,16 +83,17 @@ macro_rules! erase {
 const ERASE: Sql = Sql { sqlite: erase!("instr"), postgres: erase!("strpos") };
 
 /// Gives an account another address. Rows from before it was created are of a deleted account, as are deletions and later
-/// creations.
+/// creations. Other rows of a later account that had the address cannot be told apart. Earlier versions dated an account up to
+/// some milliseconds before its row in the audit.
 pub(super) async fn rename(tx: &impl Transaction, account: AccountId, from: &Email, to: &Email) -> Result<()> {
     let rename = both(concat!(
         "UPDATE audit SET actor = CASE actor WHEN $1 THEN $2 ELSE actor END, subject = ",
         renamed!(),
         " WHERE (actor = $1 OR replace(subject, $1, '') <> subject) AND id >= (SELECT coalesce(max(id), 0) FROM audit
             WHERE action = 'account.create' AND subject IN ($1 || ' (customer)', $1 || ' (staff)')
-                AND created_at <= (SELECT created_at FROM accounts WHERE id = $3))
+                AND created_at <= (SELECT created_at + 500 FROM accounts WHERE id = $3))
             AND NOT (action = 'account.delete' AND subject = $1)
-            AND NOT (action = 'account.create' AND created_at > (SELECT created_at FROM accounts WHERE id = $3))"
+            AND NOT (action = 'account.create' AND created_at > (SELECT created_at + 500 FROM accounts WHERE id = $3))"
     ));
     tx.execute(rename, &[from, to, &account]).await.map(drop)
 }

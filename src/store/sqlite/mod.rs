@@ -13,11 +13,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rusqlite::Connection;
+use sqlite_group_commit::Database;
 pub use sqlite_group_commit::{
-    AtomicFile, Atomicity, Effect, Epoch, Error, Insert, NewRow, Version, WriteConnection, Writer, folder_of,
+    AtomicFile, Atomicity, Effect, Epoch, Error, Folder, Insert, NewRow, Version, WriteConnection, Writer, folder_of,
     make_folder, own_file,
 };
-use sqlite_group_commit::{Database, Folder};
 
 use super::{Disk, Meters, MigrationStatus, Result, deployment};
 use crate::domain::Deployment;

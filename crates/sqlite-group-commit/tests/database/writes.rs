@@ -113,7 +113,7 @@ async fn database_that_is_a_link_or_has_too_long_a_path_is_refused() {
     // The longest path has 504 bytes.
     let rest = 504 - "/test.db".len() - folder.path().as_os_str().len();
     let deep = |length: usize| {
-        let parts = [100, 100, length - 203].map(|length| "d".repeat(length));
+        let parts = [100, 100, 100, length - 304].map(|length| "d".repeat(length));
         folder.path().join(parts.join("/"))
     };
     open(&deep(rest)).unwrap().close().await;
