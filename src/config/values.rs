@@ -145,7 +145,7 @@ mod tests {
         }
         for never_sent in [
             "*", "null", "example.com", "https://example.com/", "https://example.com:443", "https://*.example.com",
-            "HTTP://a", "app://",
+            "HTTP://a", "app://", "1app://a", "a_b://a",
         ] {
             assert!(origin(never_sent).is_err(), "{never_sent}");
         }
