@@ -251,13 +251,15 @@ mod tests {
 
     #[test]
     fn account_keeps_its_latest_hundred_requests() {
-        let requests = staging();
-        for _ in 0..105 {
-            requests.add(request(1, [10; 4]));
+        for (deployment, dropped) in [(Deployment::Staging, 5), (Deployment::Production, 0)] {
+            let requests = AccountRequests::new(deployment, true);
+            for _ in 0..105 {
+                requests.add(request(1, [10; 4]));
+            }
+            assert_eq!(numbers(&requests, 1, 105), (5..105).rev().collect::<Vec<_>>());
+            assert_eq!((requests.dropped(AccountId(1)), requests.dropped(AccountId(2))), (dropped, 0));
+            assert_consistent(&requests);
         }
-        assert_eq!(numbers(&requests, 1, 105), (5..105).rev().collect::<Vec<_>>());
-        assert_eq!((requests.dropped(AccountId(1)), requests.dropped(AccountId(2))), (5, 0));
-        assert_consistent(&requests);
     }
 
     #[test]
