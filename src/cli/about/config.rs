@@ -44,6 +44,7 @@ fn check(service: &ServiceSettings, common: &Common) -> Outcome {
     backup::check(service, common)?;
     if service.backup_every.is_some() {
         let folder = service.backup_dir.clone().unwrap_or_else(|| common.data_dir.join("backups"));
+        // Only the folder counts, so the name is that of no database.
         let access = sqlite::Folder::new(&folder, "no-database").check_access();
         access.map_err(|error| format!("cannot write backups to {}: {error}", folder.display()))?;
     }

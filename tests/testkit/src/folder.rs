@@ -48,8 +48,8 @@ impl Folder {
         std::fs::write(self.path(name), content).unwrap();
     }
 
-    /// Writes a shell script. Another process does, because a child that another thread has forked has this one's files open until
-    /// it executes its program, and a file that is open for writing cannot be executed.
+    /// Writes a shell script. Another process does: a child that another thread has forked has the files of this process open
+    /// until it executes its program, and a file that is open for writing cannot be executed.
     pub fn write_program(&self, name: &str, text: &str) {
         let mut shell = self.program("sh");
         shell.args(["-c", r#"printf '#!/bin/sh\n%s\n' "$1" >"$0" && chmod 755 "$0""#, name, text]);

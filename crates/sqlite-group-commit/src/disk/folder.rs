@@ -160,7 +160,8 @@ impl Folder {
     /// Returns whether a process has the database open, opens or replaces it.
     pub fn is_in_use(&self) -> bool {
         let is_taken = |lock: &FolderLock| matches!(lock.0.try_lock(), Err(TryLockError::WouldBlock));
-        // Until the folder is free again, no process opens the database, which would find it in use. Does not wait for a pipe.
+        // A process that opens the database now waits, and does not find the folder locked. Opened for writing, a pipe does not
+        // block.
         let opening = OpenOptions::new().read(true).write(true).open(self.lock()).map(FolderLock);
         opening.as_ref().is_ok_and(is_taken) || File::open(&self.dir).map(FolderLock).as_ref().is_ok_and(is_taken)
     }
