@@ -14,7 +14,7 @@ pub fn folder(folder: PathBuf) -> Result<PathBuf, Invalid> {
     let text = folder.as_os_str().as_encoded_bytes();
     let is_quoted = matches!(text, [first @ (b'"' | b'\''), .., last] if first == last);
     match is_quoted || text == b"~" || text.starts_with(b"~/") || text.ends_with(b"\r") {
-        true => Err(Invalid("give it without quotes, ~/ and CR, which no shell has removed here".into())),
+        true => Err(Invalid("give it without quotes, ~/ and CR: no shell has removed them".into())),
         false => Ok(folder),
     }
 }

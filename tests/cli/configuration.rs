@@ -164,7 +164,7 @@ fn error_for_an_invalid_value_names_its_variable() {
         exit 2
         error: PETSTORE_DATA_DIR: a value is required but none was supplied
         exit 2
-        error: PETSTORE_DATA_DIR: invalid value ''/srv/petstore'': give it without quotes, ~/ and CR, which no shell has removed here
+        error: PETSTORE_DATA_DIR: invalid value ''/srv/petstore'': give it without quotes, ~/ and CR: no shell has removed them
         exit 2
         error: PETSTORE_DEPLOYMENT: invalid value 'staging\r'
           [possible values: production, staging]
