@@ -173,7 +173,7 @@ fn rules_and_panels_have_data_and_alerts_fire() {
         scope.spawn(|| {
             while !stop.is_requested() {
                 services.iter().for_each(Service::send_requests);
-                thread::sleep(Duration::from_millis(100));
+                thread::sleep(Duration::from_millis(500));
             }
         });
         check_alerts(&prometheus, &postgres, &folder);

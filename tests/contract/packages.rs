@@ -69,8 +69,8 @@ impl Project {
         shell
             .env("PATH", format!("{}:{}:{}:/usr/bin:/bin", env.display(), python.display(), npm.display()))
             .env("PYTHONPATH", packages)
-            // Its plugin takes seconds to load.
-            .env("PYTEST_ADDOPTS", "-p no:cacheprovider -p no:schemathesis")
+            // These plugins take seconds to load.
+            .env("PYTEST_ADDOPTS", "-p no:cacheprovider -p no:schemathesis -p no:hypothesispytest")
             .env("TMPDIR", self.0.path("tmp"))
             .envs([("PIP_PYTHON", "env"), ("PIP_NO_INDEX", "1"), ("npm_config_offline", "true")])
             // Another database, which no store uses.
