@@ -17,6 +17,9 @@ const SEED: u64 = 20_301_208;
 /// On a slow machine, the service may take a minute to respond, and Schemathesis any time to generate a request.
 const PATIENT: &str = "--request-timeout 60 --max-response-time 60 --suppress-health-check too_slow";
 
+/// Number of examples of each operation, unless the run is full. With 5, Schemathesis warns that it found too little data.
+const EXAMPLES: u32 = 20;
+
 /// Number of seeds for the full figure.
 const SEEDS: usize = 3;
 
@@ -57,8 +60,8 @@ fn documented_commands_find_no_failure() {
     let service = Petstore::start();
     let folder = tempfile::tempdir().unwrap();
     let commands = section("Schemathesis").commands;
-    // Few examples: the tests above send more.
-    let seeded = format!("schemathesis --no-color run --generation-database none --seed 1 --max-examples 20 {PATIENT}");
+    let few = format!("--seed 1 --max-examples {EXAMPLES} {PATIENT}");
+    let seeded = format!("schemathesis --no-color run --generation-database none {few}");
     let seeded = commands.replace("schemathesis run", &seeded);
     let mut shell = shell(&service.at_its_addresses(&seeded));
     let output = run(service.environment(&mut shell), folder.path());
@@ -67,7 +70,7 @@ fn documented_commands_find_no_failure() {
 }
 
 fn check_conformance(service: &Petstore, database: &str) {
-    let (examples, mut cases) = (rounds(20), 0);
+    let (examples, mut cases) = (rounds(EXAMPLES), 0);
     let seeds = if is_full() { new_seeds() } else { vec![SEED] };
     for seed in &seeds {
         cases += check(service, &service.store, &STORE, Listener::Store, *seed, examples);
