@@ -1,8 +1,8 @@
 //! Storage in SQLite or PostgreSQL. A method of [`Store`] is one operation and its own transaction. Connections and
 //! transactions stay inside this module.
 //!
-//! Each resource has a folder here: `mod.rs` has the methods that both databases carry out alike, and lists the others;
-//! `sqlite.rs` and `postgres.rs` have those under the same names, for the sake of speed. The folders `sqlite` and `postgres`
+//! Each resource has a folder here: `mod.rs` has its methods; `sqlite.rs` and `postgres.rs` have the statements and steps that
+//! differ, for the sake of speed. The folders `sqlite` and `postgres`
 //! have what is the same for all resources.
 //!
 //! The databases are an enum and not a trait, because the set is closed. The futures of PostgreSQL are boxed, so that those of

@@ -105,7 +105,7 @@ impl Store {
         }
     }
 
-    /// Runs a write of one statement, and returns the rows that it returns.
+    /// Runs a write of one statement, which changes no animal, and returns the rows that it returns.
     pub(super) async fn write<T: FromRow + Send + 'static>(
         &self,
         sql: Sql,

@@ -24,7 +24,7 @@ pub trait Write: Clone + Send + Sync + 'static {
         size_of::<Self>()
     }
 
-    /// Carries out the writes in one statement. Returns their results in order.
+    /// Carries out the writes, several in one statement. Returns their results in order.
     fn run(
         prepared: &PreparedConnection,
         writes: Vec<Self>,
