@@ -31,9 +31,9 @@ struct Kept {
 }
 
 impl PetCounts {
-    /// Counts in a task of its own, because counting may take long. Only one count runs at a time. If its caller goes away,
-    /// later callers get the result, so reloading the page starts no second count.
-    pub async fn get(&self, store: &Arc<Store>) -> store::Result<StatusCounts> {
+    /// Returns counts that are at most a minute old. Counts in a task of its own, because counting may take long. Only one
+    /// count runs at a time. If its caller goes away, later callers get the result, so reloading the page starts no second one.
+    pub async fn recent(&self, store: &Arc<Store>) -> store::Result<StatusCounts> {
         let lock = timeout(WAIT, Arc::clone(&self.0).lock_owned()).await;
         let mut kept = lock.map_err(|_| StoreError::Unavailable(format!("no count of the animals within {WAIT:?}")))?;
         if let Some(Kept { counts, until, resets }) = *kept
@@ -71,7 +71,7 @@ mod tests {
         let store = Arc::new(Store::Sqlite(Sqlite::open(&Options::new(folder.path())).unwrap()));
         let counts = PetCounts::default();
         {
-            let mut asked = std::pin::pin!(counts.get(&store));
+            let mut asked = std::pin::pin!(counts.recent(&store));
             let _ = asked.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         }
         // The lock is released when the abandoned count has stored its result.
@@ -87,12 +87,12 @@ mod tests {
         let million = [0, 0, 1_000_000];
         let until = Instant::now() + Duration::from_hours(1);
         *counts.0.lock().await = Some(Kept { counts: million, until, resets: 0 });
-        assert_eq!(counts.get(&store).await.unwrap(), million);
+        assert_eq!(counts.recent(&store).await.unwrap(), million);
 
         let actor = Actor::command_line(Timestamp::from_milliseconds(0));
         store.reset(Box::new(std::iter::empty()), actor, || false).await.unwrap();
 
-        assert_eq!(counts.get(&store).await.unwrap(), StatusCounts::default());
+        assert_eq!(counts.recent(&store).await.unwrap(), StatusCounts::default());
     }
 
     #[tokio::test(start_paused = true)]
@@ -101,6 +101,6 @@ mod tests {
         let store = Arc::new(Store::Sqlite(Sqlite::open(&Options::new(folder.path())).unwrap()));
         let counts = PetCounts::default();
         let _counting = counts.0.lock().await;
-        assert!(matches!(counts.get(&store).await, Err(StoreError::Unavailable(_))));
+        assert!(matches!(counts.recent(&store).await, Err(StoreError::Unavailable(_))));
     }
 }

@@ -43,7 +43,7 @@ pub async fn show(user: CurrentUser) -> Result<Response, PageError> {
     let requests = user.api().account_requests.of(session.account);
     let overview = Overview {
         site: Site::new(&user, "Overview", ""),
-        counts: user.api().pet_counts.get(&user.api().store).await?,
+        counts: user.api().pet_counts.recent(&user.api().store).await?,
         plot: Plot::new(&user.api().requests.last_hour(|| user.api().traffic.api_requests())),
         failed: requests.iter().filter(|request| request.is_failed()).count(),
         has_keys: !user.api().store.list_keys_of(session.account, &PageQuery::newest(), now).await?.0.is_empty(),
