@@ -112,7 +112,7 @@ pub async fn begin_added(client: &Client, source: PetSource) -> Result<u64> {
 
 /// Returns the parameters of a statement that inserts animals from arrays.
 fn arrays(pets: &[NewPet]) -> (Vec<&str>, Vec<i64>, Vec<i16>) {
-    pets.iter().map(|pet| (pet.name.as_str(), pet.category_id, pet.status.code())).collect()
+    pets.iter().map(|NewPet { name, category_id, status }| (name.as_str(), *category_id, status.code())).collect()
 }
 
 /// The error of statements that end with a commit. Names `in_doubt` if they may have been committed.

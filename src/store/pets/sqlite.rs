@@ -48,9 +48,10 @@ impl NewRow for NewPet {
     type Added = Pet<'static>;
 
     fn bind(&self, statement: &mut Statement<'_>, first: usize) -> rusqlite::Result<()> {
-        statement.raw_bind_parameter(first, self.name.as_str())?;
-        statement.raw_bind_parameter(first + 1, self.category_id)?;
-        statement.raw_bind_parameter(first + 2, self.status.code())
+        let Self { name, category_id, status } = self;
+        statement.raw_bind_parameter(first, name.as_str())?;
+        statement.raw_bind_parameter(first + 1, category_id)?;
+        statement.raw_bind_parameter(first + 2, status.code())
     }
 
     fn added(self, rowid: i64) -> Pet<'static> {
