@@ -74,10 +74,11 @@ class Store {
   }
 }
 
-/** Returns the last error in `log`, without hints about the usage. */
+/** Returns the last error in `log` with the warnings before it, without hints about the usage. */
 function message(command, log = "", status) {
-  const [, ...errors] = `\n${log}`.split("\nerror: ");
-  return `petstore ${command}: ${errors.pop()?.split("\n\n")[0].trim() ?? `ended with status ${status}`}`;
+  const [before, ...errors] = `\n${log}`.split("\nerror: ");
+  const error = errors.pop()?.split("\n\n")[0].trim() ?? `ended with status ${status}`;
+  return [`petstore ${command}: ${error}`, ...before.split("\n").filter((line) => line.startsWith("warning: "))].join("\n");
 }
 
 exports.startStore = async (...options) => {

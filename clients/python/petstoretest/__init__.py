@@ -142,9 +142,10 @@ def _forward(log: IO[bytes], stderr: int, last: deque[bytes]) -> None:
 
 
 def _message(command: str, status: int, log: str) -> str:
-    """Returns the last error in `log`, without hints about the usage."""
-    _, is_found, error = f"\n{log}".rpartition("\nerror: ")
-    return f"petstore {command}: " + (error.split("\n\n")[0].strip() if is_found else f"ended with status {status}")
+    """Returns the last error in `log` with the warnings before it, without hints about the usage."""
+    before, is_found, error = f"\n{log}".rpartition("\nerror: ")
+    error = error.split("\n\n")[0].strip() if is_found else f"ended with status {status}"
+    return "\n".join([f"petstore {command}: {error}", *(line for line in before.split("\n") if line.startswith("warning: "))])
 
 
 def _program() -> str:

@@ -18,6 +18,8 @@ def test_reset_prints_nothing(petstore, capfd):
 
 
 def test_reset_takes_the_options_of_the_command(petstore_per_test):
+    with pytest.raises(RuntimeError, match="correct them\nwarning: line 1: "):
+        petstore_per_test.reset("--pets", __file__)
     petstore_per_test.reset("--empty")
     request = Request(f"{petstore_per_test.url}/pets", headers={"Authorization": f"Bearer {petstore_per_test.key}"})
     with urlopen(request) as response:
