@@ -57,9 +57,17 @@ fn constraint_prevents_a_second_order() {
         assert_eq!(place(&store, ada, pet).await, Outcome::Refused(PlaceOrderError::NotAvailable));
         assert_eq!(list(&store, ada).await.len(), 1);
 
-        // Control: nothing else prevents the second order.
-        sql("DROP INDEX orders_of_pet");
-        placed(place(&store, ada, pet).await);
+        if let Store::Postgres(_) = *store {
+            // As logical replication leaves it. The error is not taken for that of an animal with an order.
+            sql("SELECT setval('orders_id_seq', 1, false)");
+            let order = NewOrder { account: ada, pet_id: self::pet(&store).await, now: NOW };
+            let error = store.place_order(order, None).await.unwrap_err().to_string();
+            assert!(error.contains("orders_pkey"), "{error}");
+        } else {
+            // Control: nothing else prevents the second order.
+            sql("DROP INDEX orders_of_pet");
+            placed(place(&store, ada, pet).await);
+        }
     });
 }
 

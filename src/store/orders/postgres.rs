@@ -36,7 +36,7 @@ const PLACE: &str = "WITH given AS (
     ), placed AS (
         INSERT INTO orders (account_id, pet_id, status, created_at, updated_at)
         SELECT account_id, pet_id, $5, now, now FROM available, turn ORDER BY position
-        ON CONFLICT DO NOTHING RETURNING pet_id, id
+        ON CONFLICT (pet_id) WHERE status <> 3 DO NOTHING RETURNING pet_id, id
     ), reserved AS (
         UPDATE pets SET status = $6 WHERE id IN (SELECT pet_id FROM placed)
     )
