@@ -124,7 +124,7 @@ impl Postgres {
             return open::check_may_create(&connection.client).await.map(|()| None);
         }
         if schema.is_current()? {
-            open::check_rights(&connection.client).await?;
+            open::check_tables(&connection.client).await?;
         }
         deployment::stored(&connection.client, None).await.map(Some)
     }
