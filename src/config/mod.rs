@@ -76,14 +76,7 @@ pub struct ServiceSettings {
     #[arg(long, value_name = "ADDRESS", env = "PETSTORE_OPS_LISTEN", default_value = "127.0.0.1:8082", value_parser = address)]
     pub ops_listen: SocketAddr,
     /// Listeners to open, separated by commas
-    #[arg(
-        long,
-        value_name = "LISTENERS",
-        env = "PETSTORE_LISTENERS",
-        value_delimiter = ',',
-        default_value = "store,messages,ops",
-        value_parser = one_of(&Listener::ALL, Listener::as_str)
-    )]
+    #[arg(long, value_name = "LISTENERS", env = "PETSTORE_LISTENERS", value_delimiter = ',', default_value = "store,messages,ops", value_parser = one_of(&Listener::ALL, Listener::as_str))]
     pub listeners: Vec<Listener>,
     /// Public base URL of the store API, ending in /v1 [default: the address bound]
     #[arg(long, value_name = "URL", env = "PETSTORE_BASE_URL", value_parser = BaseUrl::parse)]

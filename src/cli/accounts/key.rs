@@ -28,7 +28,7 @@ Example:
         #[arg(long, value_name = "EMAIL", value_parser = Email::parse)]
         account: Email,
         /// Name of the key
-        #[arg(long, value_parser = key_name)]
+        #[arg(long, value_parser = |name: &str| KeyName::parse(name.to_owned()))]
         name: KeyName,
         /// Lifetime of the key, for instance 90d [default: unlimited]
         #[arg(long, value_name = "DURATION", value_parser = at_least_a_second)]
@@ -131,10 +131,6 @@ impl Listed for KeyRecord {
     fn json(&self) -> Value {
         json!(KeyRecord { last_used_at: self.last_use(), ..self.clone() })
     }
-}
-
-fn key_name(name: &str) -> Result<KeyName, Invalid> {
-    KeyName::parse(name.to_owned())
 }
 
 /// Checks everything that does not depend on the store.

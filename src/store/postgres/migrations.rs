@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Error};
 
@@ -20,7 +20,7 @@ const LOCK: i64 = i64::from_be_bytes(*b"petstore");
 pub const NO_PRIVILEGE: &str = "the role sees no tables of petstore and may not create them: grant it USAGE on their \
     schema, or run `petstore migrate` with the role that owns the database";
 
-/// Maximum time to wait for another process's migrations.
+/// Maximum time to wait for another process's migrations, and for a table that another session uses.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Interval at which the lock is tried.
@@ -89,8 +89,17 @@ async fn take_lock(client: &Client) -> Result<()> {
 async fn apply(client: &mut Client, known: &[Migration], new: Option<Deployment>) -> Result<()> {
     for migration in migrations::missing(known, &history(client).await?)? {
         let refused = |error| failed(migration, error);
-        let transaction = client.transaction().await.map_err(refused)?;
-        transaction.batch_execute(migration.sql).await.map_err(refused)?;
+        let began = Instant::now();
+        let transaction = loop {
+            let transaction = client.transaction().await.map_err(refused)?;
+            // Those of running services wait behind a statement that waits for a table.
+            let sql = format!("SET LOCAL lock_timeout = '250ms'; {}", migration.sql);
+            let Err(error) = transaction.batch_execute(&sql).await else { break transaction };
+            if error.code() != Some(&SqlState::LOCK_NOT_AVAILABLE) || began.elapsed() >= WAIT_TIMEOUT {
+                return Err(refused(error));
+            }
+            sleep(5 * POLL_INTERVAL).await;
+        };
         let finished = migrations::finish(transaction.client(), migration, new).await;
         finished.map_err(|error| StoreError::Failed(format!("migration {migration}: {error}")))?;
         transaction.commit().await.map_err(refused)?;
@@ -100,15 +109,13 @@ async fn apply(client: &mut Client, known: &[Migration], new: Option<Deployment>
 
 fn failed(migration: &Migration, error: Error) -> StoreError {
     let advice = match error.code() {
-        Some(&SqlState::INSUFFICIENT_PRIVILEGE | &SqlState::INVALID_SCHEMA_NAME) if migration.version == 1 => {
-            format!(": {NO_PRIVILEGE}")
-        }
-        Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {
-            ": run `petstore migrate` with the role that owns the tables".to_owned()
-        }
-        _ => String::new(),
+        Some(&SqlState::INVALID_SCHEMA_NAME) => NO_PRIVILEGE,
+        Some(&SqlState::INSUFFICIENT_PRIVILEGE) if migration.version == 1 => NO_PRIVILEGE,
+        Some(&SqlState::INSUFFICIENT_PRIVILEGE) => "run `petstore migrate` with the role that owns the tables",
+        Some(&SqlState::LOCK_NOT_AVAILABLE) => "try again when the dump or session that uses the table has ended",
+        _ => "it changed nothing",
     };
-    StoreError::Failed(format!("migration {migration}: {}{advice}", postgres_group_commit::Error::from(error)))
+    StoreError::Failed(format!("migration {migration}: {}: {advice}", postgres_group_commit::Error::from(error)))
 }
 
 #[cfg(test)]
@@ -119,14 +126,9 @@ mod tests {
     fn every_migration_states_the_oldest_schema() {
         for migration in MIGRATIONS {
             let (version, sql) = (migration.version, migration.sql);
-            let statement = if version == 1 {
-                "INSERT INTO meta (key, value) VALUES ('oldest_schema', '"
-            } else {
-                "UPDATE meta SET value = '"
-            };
-            let stated =
-                sql.split_once(statement).and_then(|(_, rest)| rest.split_once('\'')).map(|(oldest, _)| oldest);
-            let stated = stated.and_then(|oldest| oldest.parse::<i32>().ok());
+            let statement = if version == 1 { "('oldest_schema', '" } else { "UPDATE meta SET value = '" };
+            let stated = sql.split_once(statement).and_then(|(_, rest)| rest.split_once('\''));
+            let stated = stated.and_then(|(oldest, _)| oldest.parse::<i32>().ok());
             let stated = stated.unwrap_or_else(|| panic!("{migration} does not state the oldest schema"));
             assert!(version == 1 || stated < version, "{migration}: programs of the previous version must still work");
         }
@@ -151,8 +153,19 @@ mod tests {
         client.batch_execute("RESET ROLE").await.unwrap();
         assert_eq!(Schema::read(&client).await.unwrap().applied, NEWEST);
 
-        let known = with_later("CREATE TABLE later AS SELECT name FROM pets");
-        apply(&mut client, &known, None).await.unwrap();
+        let known = with_later("ALTER TABLE pets ADD later bigint; CREATE TABLE later AS SELECT name FROM pets");
+        let (dump, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
+        tokio::spawn(connection);
+        dump.batch_execute("BEGIN; TABLE pets").await.unwrap();
+        let services = async {
+            let waits = "SELECT true FROM pg_locks WHERE relation = 'pets'::regclass AND NOT granted";
+            testkit::until(async || !dump.query(waits, &[]).await.unwrap().is_empty()).await;
+            let other = url.clone();
+            let read = tokio::task::spawn_blocking(move || testkit::postgres::query(&other, "TABLE pets"));
+            testkit::soon(read).await.expect("a migration that waits for a dump delays no read");
+            dump.batch_execute("COMMIT").await.unwrap();
+        };
+        tokio::join!(apply(&mut client, &known, None), services).0.unwrap();
         apply(&mut client, &known, None).await.expect("nothing is missing");
 
         let name: String = client.query_one("SELECT name FROM later", &[]).await.unwrap().get(0);
