@@ -76,9 +76,10 @@ class Store {
 
 /** Returns the last error in `log` with the warnings before it, without hints about the usage. */
 function message(command, log = "", status) {
-  const [before, ...errors] = `\n${log}`.split("\nerror: ");
-  const error = errors.pop()?.split("\n\n")[0].trim() ?? `ended with status ${status}`;
-  return [`petstore ${command}: ${error}`, ...before.split("\n").filter((line) => line.startsWith("warning: "))].join("\n");
+  const before = `\n${log}`.split("\nerror: ");
+  const error = before.length > 1 ? before.pop().split("\n\n")[0].trim() : `ended with status ${status}`;
+  const warnings = before.join("\n").split("\n").filter((line) => line.startsWith("warning: "));
+  return [`petstore ${command}: ${error}`, ...warnings].join("\n");
 }
 
 exports.startStore = async (...options) => {

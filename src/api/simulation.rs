@@ -191,9 +191,7 @@ fn gateway_response(status: StatusCode) -> Response {
 fn error_response(error: &DocumentedError, call: &Call<'_>, quota: Option<Quota>) -> (Response, Option<Quota>) {
     let quota = match error.code {
         Code::MethodNotAllowed | Code::MissingApiKey | Code::InvalidApiKey | Code::OperationRemoved => None,
-        Code::RateLimited => {
-            quota.map(|quota| Quota { is_allowed: false, remaining: 0, seconds: quota.seconds.max(1) })
-        }
+        Code::RateLimited => quota.map(|it| Quota { is_allowed: false, remaining: 0, seconds: it.seconds.max(1) }),
         _ => quota,
     };
     let mut response = match (error.code, &call.api.rate_limits) {

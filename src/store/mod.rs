@@ -2,8 +2,7 @@
 //! transactions stay inside this module.
 //!
 //! Each resource has a folder here: `mod.rs` has its methods; `sqlite.rs` and `postgres.rs` have the statements and steps that
-//! differ, for the sake of speed. The folders `sqlite` and `postgres`
-//! have what is the same for all resources.
+//! differ, for the sake of speed. The folders `sqlite` and `postgres` have what is the same for all resources.
 //!
 //! The databases are an enum and not a trait, because the set is closed. The futures of PostgreSQL are boxed, so that those of
 //! SQLite stay small.

@@ -131,8 +131,9 @@ async fn missing_privilege_to_migrate_is_reported() {
     let error = Postgres::open(&options).await.unwrap_err().to_string();
     assert!(error.starts_with("the role may not read and write pets, audit: "), "{error}");
     // As while a restore runs.
-    query(&url, "GRANT INSERT ON audit, pets TO petstore_serve; ALTER TABLE pets DROP CONSTRAINT pets_pkey CASCADE");
-    is_refused("pets has no primary key: ").await;
+    query(&url, "GRANT INSERT ON audit, pets TO petstore_serve; DROP TABLE orders; CREATE TABLE orders ()");
+    is_refused("orders has no foreign key: ").await;
+    assert!(Postgres::open(&options).await.is_err());
     // Existing tables seem missing.
     query(&url, "REVOKE USAGE ON SCHEMA public FROM PUBLIC, petstore_serve");
     let error = Postgres::open(&options).await.unwrap_err().to_string();

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Error};
 
@@ -20,8 +20,15 @@ const LOCK: i64 = i64::from_be_bytes(*b"petstore");
 pub const NO_PRIVILEGE: &str = "the role sees no tables of petstore and may not create them: grant it USAGE on their \
     schema, or run `petstore migrate` with the role that owns the database";
 
-/// Maximum time to wait for another process's migrations, and for a table that another session uses.
+/// Maximum time to wait for another process's migrations.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Number of times that a migration is repeated if a table is in use, for instance by a dump, and the pause before each.
+///
+/// The statements of running services wait behind one that waits for a table, so it waits less than they do. It waits
+/// longer than `deadlock_timeout`, after which PostgreSQL cancels an autovacuum in the way.
+const RETRIES: u32 = 30;
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Interval at which the lock is tried.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -80,25 +87,25 @@ async fn take_lock(client: &Client) -> Result<()> {
         }
         Ok(())
     };
-    let waiting =
-        || StoreError::Unavailable(format!("waited {WAIT_TIMEOUT:?}: another process is migrating the database"));
-    timeout(WAIT_TIMEOUT, poll).await.unwrap_or_else(|_| Err(waiting()))
+    let why = format!("waited {WAIT_TIMEOUT:?}: another process is migrating the database");
+    timeout(WAIT_TIMEOUT, poll).await.unwrap_or(Err(StoreError::Unavailable(why)))
 }
 
 /// Applies those of `known` that the database lacks, each in a transaction with its record.
 async fn apply(client: &mut Client, known: &[Migration], new: Option<Deployment>) -> Result<()> {
     for migration in migrations::missing(known, &history(client).await?)? {
         let refused = |error| failed(migration, error);
-        let began = Instant::now();
+        let mut retries = 0..RETRIES;
         let transaction = loop {
             let transaction = client.transaction().await.map_err(refused)?;
-            // Those of running services wait behind a statement that waits for a table.
-            let sql = format!("SET LOCAL lock_timeout = '250ms'; {}", migration.sql);
+            let sql = format!("SET LOCAL lock_timeout = '1200ms'; {}; SET LOCAL lock_timeout = 0", migration.sql);
             let Err(error) = transaction.batch_execute(&sql).await else { break transaction };
-            if error.code() != Some(&SqlState::LOCK_NOT_AVAILABLE) || began.elapsed() >= WAIT_TIMEOUT {
+            if error.code() != Some(&SqlState::LOCK_NOT_AVAILABLE) || retries.next().is_none() {
                 return Err(refused(error));
             }
-            sleep(5 * POLL_INTERVAL).await;
+            transaction.rollback().await.map_err(refused)?;
+            tracing::warn!("migration {migration} waits for a table that another session uses");
+            sleep(PAUSE).await;
         };
         let finished = migrations::finish(transaction.client(), migration, new).await;
         finished.map_err(|error| StoreError::Failed(format!("migration {migration}: {error}")))?;
@@ -113,7 +120,7 @@ fn failed(migration: &Migration, error: Error) -> StoreError {
         Some(&SqlState::INSUFFICIENT_PRIVILEGE) if migration.version == 1 => NO_PRIVILEGE,
         Some(&SqlState::INSUFFICIENT_PRIVILEGE) => "run `petstore migrate` with the role that owns the tables",
         Some(&SqlState::LOCK_NOT_AVAILABLE) => "try again when the dump or session that uses the table has ended",
-        _ => "it changed nothing",
+        _ => "see the log of PostgreSQL",
     };
     StoreError::Failed(format!("migration {migration}: {}: {advice}", postgres_group_commit::Error::from(error)))
 }

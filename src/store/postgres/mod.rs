@@ -1,6 +1,6 @@
 //! PostgreSQL: any number of processes on one database or cluster.
 //!
-//! Every write of a request to the API is one statement, so no transaction is open between two round trips. Requests therefore
+//! Every write of a request without a key is one statement, so no transaction is open between two round trips. Requests therefore
 //! share connections, and nothing has to be rolled back. Operations of several statements (an import, a copy, changes of
 //! accounts and keys) open their own connection.
 
@@ -123,8 +123,9 @@ impl Postgres {
         if schema.is_new() {
             return open::check_may_create(&connection.client).await.map(|()| None);
         }
+        open::check_restored(&connection.client).await?;
         if schema.is_current()? {
-            open::check_tables(&connection.client).await?;
+            open::check_rights(&connection.client).await?;
         }
         deployment::stored(&connection.client, None).await.map(Some)
     }

@@ -20,23 +20,24 @@ pub async fn prepare(client: &mut Client, options: &Options) -> Result<Deploymen
         tracing::warn!("PostgreSQL is set to synchronous_commit = {chosen}, petstore commits with on");
     }
     let schema = Schema::read(client).await?;
-    if schema.is_new() && options.create.is_none() {
+    if !schema.is_new() {
+        check_restored(client).await?;
+    } else if options.create.is_none() {
         return Err(no_tables());
     }
     if !schema.is_current()? {
         migrations::run(client, options.create.map(|create| options.deployment.unwrap_or(create))).await?;
     }
     if !options.cluster.one_connection {
-        check_tables(client).await?;
+        check_rights(client).await?;
     }
     deployment::stored(client, options.deployment).await
 }
 
 pub async fn check_encoding(client: &Client) -> Result<()> {
     let encoding = setting(client, "server_encoding").await?;
-    let other =
-        || StoreError::Failed(format!("the database's encoding is {encoding}: create one with ENCODING 'UTF8'"));
-    if encoding == "UTF8" { Ok(()) } else { Err(other()) }
+    let why = || StoreError::Failed(format!("the database's encoding is {encoding}: create one with ENCODING 'UTF8'"));
+    if encoding == "UTF8" { Ok(()) } else { Err(why()) }
 }
 
 /// The tables, as an item of a `FROM` clause.
@@ -59,26 +60,28 @@ pub async fn check_may_create(client: &Client) -> Result<()> {
     }
 }
 
-/// Fails unless the role may read and write all tables, and these have primary keys, which a restore creates last. The role
-/// need not change the audit, or delete.
-pub async fn check_tables(client: &Client) -> Result<()> {
+/// Fails if a restore of the tables has not ended. It creates foreign keys last.
+pub async fn check_restored(client: &Client) -> Result<()> {
+    let without =
+        "SELECT min(name) FROM unnest('{api_keys, messages, sessions, orders, idempotency_records}'::text[]) AS name
+        WHERE NOT EXISTS (SELECT FROM pg_constraint WHERE conrelid = name::regclass AND contype = 'f')";
+    let table: Option<String> = client.query_one(without, &[]).await?.try_get(0)?;
+    table.map_or(Ok(()), |name| Err(StoreError::Failed(format!("{name} has no foreign key: end the restore first"))))
+}
+
+/// Fails unless the role may read and write all tables. It need not change the audit, or delete.
+pub async fn check_rights(client: &Client) -> Result<()> {
     let lacking = format!(
         "SELECT string_agg(name, ', ') FROM {TABLES} WHERE NOT has_table_privilege(name, 'SELECT')
             OR name <> 'meta' AND NOT has_table_privilege(name, 'INSERT')
             OR name <> 'audit' AND NOT has_table_privilege(name, 'UPDATE')"
     );
-    if let Some(tables) = client.query_one(&lacking, &[]).await?.try_get::<_, Option<String>>(0)? {
-        return Err(StoreError::Failed(format!(
+    let lacking: Option<String> = client.query_one(&lacking, &[]).await?.try_get(0)?;
+    lacking.map_or(Ok(()), |tables| {
+        Err(StoreError::Failed(format!(
             "the role may not read and write {tables}: grant it SELECT, INSERT, UPDATE and DELETE on all tables"
-        )));
-    }
-    let keyless = format!(
-        "SELECT min(name) FROM {TABLES}
-            WHERE NOT EXISTS (SELECT FROM pg_index WHERE indrelid = name::regclass AND indisprimary)"
-    );
-    let keyless: Option<String> = client.query_one(&keyless, &[]).await?.try_get(0)?;
-    let why = |table| format!("{table} has no primary key: end the restore of this database first");
-    keyless.map_or(Ok(()), |table| Err(StoreError::Failed(why(table))))
+        )))
+    })
 }
 
 pub async fn setting(client: &Client, name: &str) -> Result<String> {
