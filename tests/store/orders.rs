@@ -63,6 +63,10 @@ fn constraint_prevents_a_second_order() {
             let order = NewOrder { account: ada, pet_id: self::pet(&store).await, now: NOW };
             let error = store.place_order(order, None).await.unwrap_err().to_string();
             assert!(error.contains("orders_pkey"), "{error}");
+            // Control: the statement names the constraint.
+            sql("DROP INDEX orders_of_pet");
+            let error = store.place_order(order, None).await.unwrap_err().to_string();
+            assert!(error.contains("ON CONFLICT specification"), "{error}");
         } else {
             // Control: nothing else prevents the second order.
             sql("DROP INDEX orders_of_pet");
