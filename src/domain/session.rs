@@ -30,8 +30,8 @@ impl SessionToken {
 
     /// Returns the hash by which to look up a presented token. `None` if `presented` is not well-formed.
     pub fn hash_presented(presented: &str) -> Option<SessionHash> {
-        let is_hex = presented.len() == 32 && presented.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-        is_hex.then(|| SessionHash(Sha256::digest(presented).into()))
+        let is_hex = |byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        (presented.len() == 32 && presented.bytes().all(is_hex)).then(|| SessionHash(Sha256::digest(presented).into()))
     }
 
     pub fn hash(&self) -> SessionHash {

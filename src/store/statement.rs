@@ -113,7 +113,7 @@ impl Store {
     ) -> Result<Vec<T>> {
         match self {
             Self::Sqlite(db) => {
-                let values = parameters.iter().map(|it| value(*it)).collect::<rusqlite::Result<Vec<_>>>()?;
+                let values = parameters.iter().copied().map(value).collect::<rusqlite::Result<Vec<_>>>()?;
                 let values = rusqlite::params_from_iter(values);
                 let write = move |conn: &WriteConnection<'_>| rows::all(conn, sql.sqlite, values);
                 db.submit(Atomicity::Statement, Effect::Unlisted, write).await
