@@ -131,12 +131,13 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// Fails with [`Error::Unavailable`] if the server is not reachable, or the cluster is closed.
+    /// Fails with [`Error::Unavailable`] if the server is not reachable or refuses the connection, or the cluster is closed.
     pub async fn connection(&self) -> Result<Connection> {
         if self.is_closed.load(Ordering::Relaxed) {
             return Err(Error::Unavailable(CLOSED.into()));
         }
-        self.connector.connect().await
+        let refused = |error| Error::Unavailable(format!("no connection to PostgreSQL ({error})"));
+        self.connector.connect().await.map_err(refused)
     }
 
     /// Runs `steps` as a transaction, on a connection of its own. If it ends before its commit, the connection is dropped and

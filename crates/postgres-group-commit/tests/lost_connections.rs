@@ -173,6 +173,24 @@ async fn cluster_is_not_ready_until_each_purpose_has_its_connection() {
     single.write(INSERT, &[&["Grace"].as_slice()]).await.unwrap();
 }
 
+/// As after its password was changed. Open connections stay.
+#[tokio::test]
+async fn transaction_of_a_role_without_login_is_unavailable() {
+    let server = PostgresServer::start();
+    let url = server.database();
+    let name = url.rsplit('/').next().unwrap();
+    server.sql("postgres", &format!("CREATE ROLE ada LOGIN; ALTER DATABASE {name} OWNER TO ada"));
+    let cluster = connect(&options(&url.replace("petstore@", "ada@"))).await;
+    let guests = queue(&cluster).await;
+    server.sql("postgres", "ALTER ROLE ada NOLOGIN");
+
+    let transaction = cluster.transaction(async |_| Ok::<_, Error>(())).await;
+
+    assert!(matches!(transaction, Err(Error::Unavailable(_))), "{transaction:?}");
+    add(&guests, "Ada").await;
+    cluster.check(TIMEOUT).await.unwrap();
+}
+
 #[tokio::test]
 async fn server_settings_cannot_make_commits_less_durable() {
     let server = PostgresServer::start();
