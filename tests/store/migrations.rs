@@ -6,7 +6,7 @@ use petstore::store::sqlite::{self, Sqlite};
 use sha2::{Digest, Sha256};
 use testkit::postgres::{self, query};
 
-use crate::fixtures::{OPERATOR, email, open_postgresql, open_sqlite, options};
+use crate::fixtures::{OPERATOR, email, open_postgresql, open_sqlite, open_with, options};
 
 /// Otherwise, the next command could choose the deployment of a database whose first start was killed.
 #[tokio::test]
@@ -130,8 +130,16 @@ async fn missing_privilege_to_migrate_is_reported() {
     let lacking = "the role may not read and write pets, audit: ";
     is_refused(lacking).await;
     assert!(Postgres::open(&options).await.unwrap_err().to_string().starts_with(lacking));
+    query(&url, "GRANT INSERT ON audit, pets TO petstore_serve");
+    let open = open_with(&options).await;
+    // Without a policy, it hides all rows.
+    query(&url, "ALTER TABLE pets ENABLE ROW LEVEL SECURITY");
+    is_refused("the role may not read and write pets: ").await;
+    let hidden = open.count_pets().await.unwrap_err().to_string();
+    assert!(hidden.starts_with("query would be affected by row-level security"), "{hidden}");
+    open.close().await;
     // As while a restore runs.
-    query(&url, "GRANT INSERT ON audit, pets TO petstore_serve; DROP TABLE orders; CREATE TABLE orders ()");
+    query(&url, "ALTER TABLE pets DISABLE ROW LEVEL SECURITY; DROP TABLE orders; CREATE TABLE orders ()");
     let unfinished = "orders has no foreign key: ";
     is_refused(unfinished).await;
     assert!(Postgres::open(&options).await.unwrap_err().to_string().starts_with(unfinished));

@@ -74,12 +74,13 @@ pub async fn check_rights(client: &Client) -> Result<()> {
     let lacking = format!(
         "SELECT string_agg(name, ', ') FROM {TABLES} WHERE NOT has_table_privilege(name, 'SELECT')
             OR name <> 'meta' AND NOT has_table_privilege(name, 'INSERT')
-            OR name <> 'audit' AND NOT has_table_privilege(name, 'UPDATE')"
+            OR name <> 'audit' AND NOT has_table_privilege(name, 'UPDATE') OR row_security_active(name)"
     );
     let lacking: Option<String> = client.query_one(&lacking, &[]).await?.try_get(0)?;
     lacking.map_or(Ok(()), |tables| {
         Err(StoreError::Failed(format!(
-            "the role may not read and write {tables}: grant it SELECT, INSERT, UPDATE and DELETE on all tables"
+            "the role may not read and write {tables}: grant it SELECT, INSERT, UPDATE and DELETE on all tables, and \
+             disable their row-level security, or give it BYPASSRLS"
         )))
     })
 }

@@ -28,9 +28,10 @@ use crate::error::{Error, Result, timed_out, within};
 /// Warnings must arrive, because an answer may depend on one (see [`Connection::warnings`]). `synchronous_commit` is at
 /// least `on`, or `remote_write` or `remote_apply` if the operator chose that. It is set to its own value too, because
 /// a later change of the server's configuration must not reach this connection. The isolation level lets each statement
-/// of a transaction see what was committed before it. Statements have the limits of this process: see [`Limits::settings`].
+/// of a transaction see what was committed before it. Statements have the limits of this process: see [`Limits::settings`]. A
+/// statement fails if row-level security would hide rows from it.
 const DURABLE: &str = "SET client_min_messages = warning; SET default_transaction_isolation = 'read committed';
-    SET statement_timeout = 0; SET lock_timeout = 0;
+    SET statement_timeout = 0; SET lock_timeout = 0; SET row_security = off;
     SELECT set_config('synchronous_commit', CASE WHEN chosen IN ('off', 'local') THEN 'on' ELSE chosen END, false)
     FROM current_setting('synchronous_commit') AS chosen";
 
