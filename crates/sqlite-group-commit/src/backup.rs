@@ -20,7 +20,7 @@ use crate::disk::folder::{
     Folder, FolderLock, beside, give_to_owner, has_content, if_there, refuse_link, refuse_special_file, unavailable,
 };
 use crate::disk::generation;
-use crate::disk::lock::lock_file;
+use crate::disk::lock::{lock_file, repeated};
 use crate::open::connect_unmigrated;
 use crate::schema::Schema;
 use crate::{Error, Result};
@@ -118,7 +118,8 @@ fn back_up_from(
 /// # Errors
 ///
 /// [`Error::Exists`] if the folder has a database and `replace` is false. [`Error::Failed`] if any process has the database
-/// open, `progress` returns false, or the backup is damaged. Those of `schema` and `before_publish`.
+/// open, `progress` returns false, or the backup is damaged. [`Error::Apart`] if it is no backup but a database with a log that does
+/// not continue it. Those of `schema` and `before_publish`.
 pub fn restore(
     backup: &Path,
     folder: &Folder,
@@ -131,9 +132,16 @@ pub fn restore(
     refuse_special_file(backup)?;
     access(backup, Access::READ_OK).map_err(|error| failed(backup)(error.into()))?;
     let of_backup = |error| Error::Failed(format!("{}: {error}", backup.display()));
+    let beside_it = Folder::new(folder_of(backup), folder.name());
+    let has_files = beside_it.lock().exists() || has_content(&beside_it.log());
+    let is_own = has_files && backup.file_name() == beside_it.database().file_name();
+    let belongs_to_log = if is_own { repeated(false, || generation::check(&beside_it)) } else { Ok(()) };
     let source = open_file(backup, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     // Before anything is created.
     schema.verify(&source).map_err(of_backup)?;
+    if generation::number(&source)? != 0 {
+        belongs_to_log?;
+    }
     folder.create()?;
     // Processes that open the database from now on wait. Processes that have it open hold the folder's lock.
     let opening = lock_file(folder).map_err(unavailable(&folder.lock()))?;

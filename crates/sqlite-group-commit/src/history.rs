@@ -47,10 +47,9 @@ impl History {
         let (version, epoch) = &mut *last;
         let is_known = *version == before && after.is_next_of(&before);
         match effect {
-            _ if !is_known => epoch.changes += 1,
-            Effect::Any => epoch.changes += 1,
-            Effect::Adds => epoch.additions += 1,
-            Effect::Unlisted => {}
+            Effect::Unlisted if is_known => {}
+            Effect::Adds if is_known => epoch.additions += 1,
+            _ => epoch.changes += 1,
         }
         *version = after;
     }

@@ -75,10 +75,8 @@ impl Folder {
     /// Fails if a sync of any process has failed.
     pub(crate) fn check_syncs(&self) -> Result<()> {
         let mark = self.sync_failed();
-        match mark.try_exists().map_err(unavailable(&mark))? {
-            true => Err(Error::Unavailable("a sync of the database has failed".into())),
-            false => Ok(()),
-        }
+        let has_failed = mark.try_exists().map_err(unavailable(&mark))?;
+        if has_failed { Err(Error::Unavailable("a sync of the database has failed".into())) } else { Ok(()) }
     }
 
     /// Returns the path of the write-ahead log.
@@ -111,10 +109,8 @@ impl Folder {
             let mut own = own.flatten().filter(|file| self.is_own_name(&file.file_name()));
             belongs |= own.any(|file| identity(&file.path()).is_ok_and(|own| own == target));
         }
-        match belongs {
-            true => Err(io::Error::other(format!("a file of a {} database, which is never replaced", self.name))),
-            false => Ok(target),
-        }
+        let refused = || io::Error::other(format!("a file of a {} database, which is never replaced", self.name));
+        if belongs { Err(refused()) } else { Ok(target) }
     }
 
     /// Returns whether a file with this name in the folder belongs to the database.
@@ -174,12 +170,10 @@ impl Folder {
 
     fn check_length(&self) -> Result<()> {
         let length = absolute(self.database()).map_err(unavailable(&self.dir))?.as_os_str().len();
-        if length > LONGEST_PATH {
-            return Err(Error::Failed(format!(
-                "the path of the database is too long for SQLite: it has {length} bytes, {LONGEST_PATH} are allowed"
-            )));
-        }
-        Ok(())
+        let why = format!(
+            "the path of the database is too long for SQLite: it has {length} bytes, {LONGEST_PATH} are allowed"
+        );
+        if length > LONGEST_PATH { Err(Error::Failed(why)) } else { Ok(()) }
     }
 }
 

@@ -326,7 +326,8 @@ fn new_number(conn: &Connection) -> Result<u32> {
     Ok(conn.query_row("SELECT abs(random() % 4294967295) + 1", [], |row| row.get(0))?)
 }
 
-fn number(conn: &Connection) -> Result<u32> {
+/// Returns the number of a database. 0 if it is a copy, or has not been served yet.
+pub fn number(conn: &Connection) -> Result<u32> {
     Ok(conn.pragma_query_value(None, "user_version", |row| row.get::<_, i32>(0))?.cast_unsigned())
 }
 

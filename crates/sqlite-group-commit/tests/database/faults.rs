@@ -334,6 +334,27 @@ async fn restore_replaces_the_files_of_a_killed_process() {
     assert_eq!(start(tried.dir()).await.unwrap(), old.numbers);
 }
 
+/// As `cp` makes them of a running database.
+#[tokio::test]
+async fn restore_takes_the_files_of_a_database_if_a_start_would() {
+    let folder = tempfile::tempdir().unwrap();
+    let moments = moments(folder.path().join("data")).await;
+    let (old, killed) = (&moments[0], &moments[5]);
+    let (copied, restored) = (folder.path().join("copied"), Folder::new(folder.path().join("restored"), "test"));
+    let to = |replace| restore(&copied.join("test.db"), &restored, &SCHEMA, replace, |_| Ok(()), &mut |_, _| true);
+    put(&copied, &FILES.map(|file| Some(if file == "test.db" { old } else { killed }.copy(file))));
+    let refused = to(false).unwrap_err().to_string();
+    assert!(refused.contains("it is not the file that was here"), "{refused}");
+    put(&copied, &killed.files());
+    to(false).unwrap();
+    assert_eq!(start(restored.dir()).await.unwrap(), killed.numbers);
+    // Without the other files, nothing can be told.
+    put(&copied, &[Some(old.copy("test.db")), None, None, None]);
+    for _ in 0..2 {
+        to(true).unwrap();
+    }
+}
+
 #[tokio::test]
 async fn full_log_rejects_writes_until_another_program_has_read() {
     let folder = tempfile::tempdir().unwrap();
