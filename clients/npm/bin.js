@@ -7,7 +7,7 @@ const { program } = require("./program.js");
 
 const child = spawn(program(), process.argv.slice(2), { stdio: "inherit" });
 // Ctrl-C reaches the program from the terminal, and a second one would cut its end short.
-const ofTerminal = (signal) => signal === "SIGINT" && isatty(0);
+const ofTerminal = (signal) => signal === "SIGINT" && [0, 1, 2].some((fd) => isatty(fd));
 for (const signal of ["SIGHUP", "SIGINT", "SIGTERM"]) {
   process.on(signal, () => ofTerminal(signal) || child.kill(signal));
 }

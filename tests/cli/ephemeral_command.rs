@@ -148,10 +148,11 @@ fn interrupt_from_the_terminal_is_not_repeated() {
     let folder = folder();
     folder.write(
         "count.py",
-        "import signal, sys, time
+        "import os, signal, sys, time
 caught = []
 signal.signal(signal.SIGINT, lambda *_: caught.append(1))
 print('started', flush=True)
+if sys.argv[2:]: os.kill(os.getppid(), signal.SIGINT)
 end = time.monotonic() + 60
 while time.monotonic() < end and len(caught) < int(sys.argv[1]): time.sleep(0.05)
 # Long enough for another interrupt.
@@ -160,17 +161,22 @@ print('caught', len(caught))
 exit(5)
 ",
     );
-    // The terminal interrupts only processes of its session. Two interrupts at once could be counted as one.
-    for (command, count) in [("python3 count.py 1", 1), ("setsid python3 count.py 0", 0)] {
-        let ended = interrupted_in_a_terminal(&folder, command);
+    // The terminal interrupts only processes of its session, and another program only the store. Two interrupts at once could be
+    // counted as one.
+    for (command, keys, count) in [
+        ("python3 count.py 1", "\x03", 1),
+        ("setsid python3 count.py 0", "\x03", 0),
+        ("python3 count.py 1 kill", "", 1),
+    ] {
+        let ended = typed_in_a_terminal(&folder, command, keys);
 
         assert!(ended.code == Some(5) && ended.stdout.ends_with(&format!("caught {count}\r\n")), "{ended:?}");
         assert_eq!(folder.names("tmp"), [""; 0]);
     }
 }
 
-/// Runs a store with `command` in a terminal of its own, and presses Ctrl-C once the command prints `started`.
-fn interrupted_in_a_terminal(folder: &Folder, command: &str) -> Ended {
+/// Runs a store with `command` in a terminal of its own, and presses `keys` once the command prints `started`.
+fn typed_in_a_terminal(folder: &Folder, command: &str, keys: &str) -> Ended {
     let mut terminal = folder.program("script");
     // Jobs in the background of a shell ignore the signal, and so would all that they start.
     let line = format!("exec env --default-signal=INT {} ephemeral -- {command}", petstore());
@@ -179,7 +185,7 @@ fn interrupted_in_a_terminal(folder: &Folder, command: &str) -> Ended {
     let mut keyboard = process.take_input();
     while !process.next_line().expect("the command starts").contains("started") {}
     // `count.py 0` may have ended already.
-    let _ = keyboard.write_all(b"\x03");
+    let _ = keyboard.write_all(keys.as_bytes());
     process.end()
 }
 
@@ -188,7 +194,7 @@ fn interrupted_in_a_terminal(folder: &Folder, command: &str) -> Ended {
 fn interrupt_that_ends_the_command_is_no_second_one() {
     let folder = folder();
     for _ in 0..20 {
-        let ended = interrupted_in_a_terminal(&folder, "sh -c 'echo started; exec sleep 60'");
+        let ended = typed_in_a_terminal(&folder, "sh -c 'echo started; exec sleep 60'", "\x03");
 
         assert_eq!((ended.code, &*ended.stdout), (Some(130), "^C"), "{ended:?}");
         assert_eq!(folder.names("tmp"), [""; 0]);

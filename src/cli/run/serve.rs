@@ -33,7 +33,7 @@ impl Signals {
     pub fn listen() -> Outcome<Self> {
         let receiver = Arc::new(OnceLock::<UnboundedSender<()>>::new());
         let signals = Self(Arc::clone(&receiver));
-        interrupt::listen([Signal::INT, Signal::TERM], move |_| match receiver.get() {
+        interrupt::listen([Signal::INT, Signal::TERM], move |_, _| match receiver.get() {
             // Nobody receives it while a service that has failed ends, with a status of its own.
             Some(stop) => _ = stop.send(()),
             None => std::process::exit(0),

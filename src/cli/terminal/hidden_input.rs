@@ -20,7 +20,7 @@ pub fn read_hidden(prompt: &str) -> io::Result<String> {
     let show = move || tcsetattr(stdin(), OptionalActions::Now, &shown);
     let restore = show.clone();
     // The terminal sends these only to the foreground, whose processes may change it.
-    interrupt::listen([Signal::INT, Signal::QUIT], move |signal| {
+    interrupt::listen([Signal::INT, Signal::QUIT], move |signal, _| {
         let _ = restore();
         process::exit(128 + signal.as_raw())
     })?;

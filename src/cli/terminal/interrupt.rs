@@ -1,13 +1,15 @@
 //! Signals of commands.
 
 use std::fs;
-use std::future::pending;
 use std::io;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 
 use rustix::process::Signal;
+use signal_hook::iterator::SignalsInfo;
+use signal_hook::iterator::exfiltrator::WithOrigin;
+pub use signal_hook::low_level::siginfo::Cause;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -18,7 +20,7 @@ static RECEIVED: AtomicU8 = AtomicU8::new(0);
 /// [`is_received`], cleans up, reports what was written, and exits with status 128 plus the signal's number, like a shell. A
 /// second SIGINT or SIGTERM ends the process at once.
 pub fn catch() -> io::Result<()> {
-    listen([Signal::INT, Signal::TERM].into_iter().chain(not_ignored([Signal::HUP])), |signal| {
+    listen([Signal::INT, Signal::TERM].into_iter().chain(not_ignored([Signal::HUP])), |signal, _| {
         let number = signal.as_raw() as u8;
         // A shell and the kernel each send SIGHUP when a terminal is closed.
         if RECEIVED.swap(number, Ordering::Relaxed) != 0 && signal != Signal::HUP {
@@ -37,20 +39,17 @@ pub fn not_ignored(signals: impl IntoIterator<Item = Signal>) -> impl Iterator<I
 /// Catches these signals, and calls `receive` for each that arrives, on a thread of its own.
 pub fn listen(
     signals: impl IntoIterator<Item = Signal>,
-    receive: impl Fn(Signal) + Clone + Send + 'static,
+    receive: impl Fn(Signal, Cause) + Send + 'static,
 ) -> io::Result<()> {
-    let runtime = Builder::new_current_thread().enable_io().build()?;
-    let entered = runtime.enter();
-    for kind in signals {
-        let (mut received, receive) = (signal(SignalKind::from_raw(kind.as_raw()))?, receive.clone());
-        runtime.spawn(async move {
-            while received.recv().await.is_some() {
-                receive(kind);
+    let mut received = SignalsInfo::<WithOrigin>::new(signals.into_iter().map(Signal::as_raw))?;
+    let receive_all = move || {
+        for origin in received.forever() {
+            if let Some(signal) = Signal::from_named_raw(origin.signal) {
+                receive(signal, origin.cause);
             }
-        });
-    }
-    drop(entered);
-    thread::Builder::new().name("signals".into()).spawn(move || runtime.block_on(pending::<()>()))?;
+        }
+    };
+    thread::Builder::new().name("signals".into()).spawn(receive_all)?;
     Ok(())
 }
 

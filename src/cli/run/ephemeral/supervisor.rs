@@ -1,6 +1,5 @@
 //! Signals, the end of stdin, and COMMAND.
 
-use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
@@ -12,13 +11,12 @@ use parking_lot::{Condvar, Mutex};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, fstat};
 use rustix::io::retry_on_intr;
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpgrp, kill_process, waitid};
-use rustix::termios::tcgetpgrp;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tracing::Level;
 
 use crate::cli::tell;
-use crate::cli::terminal::interrupt;
+use crate::cli::terminal::interrupt::{self, Cause};
 
 /// Signals that end a process unless they are caught.
 const SIGNALS: [Signal; 8] =
@@ -49,7 +47,7 @@ impl Supervisor {
         let (stop, stops) = unbounded_channel();
         let supervisor = Arc::new(Self { command: Mutex::new(State::Waiting), ended: Condvar::new(), stop });
         let receiver = Arc::clone(&supervisor);
-        interrupt::listen(interrupt::not_ignored(SIGNALS), move |kind| receiver.receive(kind))?;
+        interrupt::listen(interrupt::not_ignored(SIGNALS), move |kind, cause| receiver.receive(kind, cause))?;
         Ok((supervisor, stops))
     }
 
@@ -67,10 +65,11 @@ impl Supervisor {
         let _ = self.stop.send(());
     }
 
-    fn receive(&self, kind: Signal) {
+    fn receive(&self, kind: Signal, cause: Cause) {
         let mut state = self.command.lock();
         match *state {
-            State::Running(_) if comes_from_terminal(kind) => return,
+            // The terminal has sent it to COMMAND, too. A second one would make many test runners exit without cleaning up.
+            State::Running(_) if cause == Cause::Kernel && matches!(kind, Signal::INT | Signal::QUIT) => return,
             State::Running(command) => {
                 // Fails only if COMMAND runs as another user.
                 let _ = kill_process(command, kind);
@@ -169,11 +168,4 @@ fn is_hung_up(stdin: impl AsFd, limit: Option<&Timespec>) -> io::Result<bool> {
 fn exit_status(status: ExitStatus) -> u8 {
     let number = status.code().or_else(|| Some(128 + status.signal()?));
     number.and_then(|number| u8::try_from(number).ok()).unwrap_or(1)
-}
-
-/// Returns whether the terminal has sent this signal to its foreground processes, and so to COMMAND. A second one would
-/// make many test runners exit without cleaning up.
-fn comes_from_terminal(kind: Signal) -> bool {
-    let foreground = || Ok::<_, io::Error>(tcgetpgrp(File::open("/dev/tty")?)?);
-    matches!(kind, Signal::INT | Signal::QUIT) && foreground().is_ok_and(|group| group == getpgrp())
 }
