@@ -1,6 +1,5 @@
 //! The listeners: their sockets and what they serve.
 
-use std::collections::HashSet;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 
@@ -33,7 +32,7 @@ impl Sockets {
         if settings.listeners.is_empty() {
             return Err("there is no listener to open: `listeners` is empty".into());
         }
-        let mut ports = HashSet::new();
+        let mut tried = Vec::new();
         let mut bind = |listener: Listener, flag: &str| -> Result<Option<TcpListener>> {
             let address = settings.address(listener);
             if !settings.listeners.contains(&listener) {
@@ -42,7 +41,8 @@ impl Sockets {
             if let Some(at) = passed.iter().position(|(passed_for, _)| *passed_for == listener) {
                 return Ok(Some(TcpListener::from_std(passed.swap_remove(at).1)?));
             }
-            let is_twice = !ports.insert(address.port());
+            let is_twice = tried.iter().any(|other| overlap(*other, address));
+            tried.push(address);
             let error = match listen(address) {
                 Ok(socket) => return Ok(Some(socket)),
                 Err(error) => error,
@@ -112,6 +112,12 @@ pub fn at_passed_addresses(settings: &ServiceSettings, passed: &PassedSockets) -
 
 pub fn bound(socket: Option<&TcpListener>) -> Option<SocketAddr> {
     socket.and_then(|socket| socket.local_addr().ok())
+}
+
+/// Returns whether two listeners cannot have these addresses.
+fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
+    let [one_ip, other_ip] = [one, other].map(|address| address.ip().to_canonical());
+    one.port() == other.port() && (one_ip == other_ip || one_ip.is_unspecified() || other_ip.is_unspecified())
 }
 
 fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {

@@ -1,6 +1,7 @@
 //! Settings: flags over the environment over the file over defaults; `config show`.
 
 use std::ffi::OsStr;
+use std::net::TcpListener;
 use std::os::unix::ffi::OsStrExt;
 
 use expect_test::expect;
@@ -309,7 +310,15 @@ fn config_check_reports_what_serve_would_and_changes_nothing() {
     assert_eq!(check("--deployment production"), other);
 
     let server = folder.serve("serve");
-    let beside = folder.run(&format!("config check --listen {} --listeners store", server.store()));
+    let port = server.store().port();
+    let _messages = TcpListener::bind(("127.0.0.2", port)).unwrap();
+    let check_beside = |messages: &str| {
+        let addresses = format!("--listen 127.0.0.1:{port} --messages-listen {messages}:{port}");
+        folder.run(&format!("config check --insecure {addresses} --listeners store,messages"))
+    };
+    let beside = check_beside("127.0.0.2");
     assert_eq!(beside.code, Some(0), "{beside:?}");
-    assert!(beside.stderr.contains("cannot listen on"), "{beside:?}");
+    assert_eq!(beside.stderr.matches("cannot listen on").count(), 2, "{beside:?}");
+    let overlapping = check_beside("0.0.0.0");
+    assert_eq!(overlapping.code, Some(1), "{overlapping:?}");
 }
