@@ -16,6 +16,7 @@ use tokio::sync::mpsc;
 use tokio_postgres::Transaction;
 use uuid::Uuid;
 
+use super::pets::postgres::failed;
 use super::postgres::{self, DatabaseUrl, LONG, Postgres, within};
 use super::sqlite::{Atomicity, Sqlite};
 use super::transaction::Transaction as _;
@@ -164,7 +165,7 @@ async fn receive(
     within(LONG, transaction.execute(restart, &[&last])).await?;
     keys::note_change(transaction.client()).await?;
     transaction.client().record(actor, Action::MoveStore, subject).await?;
-    transaction.commit().await?;
+    transaction.commit().await.map_err(|error| failed(error, "the store may have been moved, look at it"))?;
     connection.not_warned_since(warnings)?;
     Ok(copied)
 }
