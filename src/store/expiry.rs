@@ -7,15 +7,21 @@ use tokio::time::sleep;
 
 use super::Result;
 
-/// Number of rows deleted per transaction, the pause between two transactions, and the pause once no expired row is left.
+/// Number of rows deleted per transaction.
 const STEP: u32 = 256;
+
+/// Pause between two transactions.
 const PAUSE: Duration = Duration::from_millis(20);
+
+/// Pause once no expired row is left, and at the start, when a clock that is ahead may still be set right.
 const REST: Duration = Duration::from_secs(10);
 
 /// Deletes rows in transactions short enough not to delay other writes. `delete` deletes at most the given number of them
 /// and returns the number deleted. The log calls them `rows`. Never returns.
 pub async fn delete_expired<D: Future<Output = Result<u64>>>(rows: &str, delete: impl Fn(u32) -> D) {
+    let mut pause = REST;
     loop {
+        sleep(pause).await;
         let full = match delete(STEP).await {
             Ok(deleted) => deleted == u64::from(STEP),
             Err(error) => {
@@ -25,7 +31,7 @@ pub async fn delete_expired<D: Future<Output = Result<u64>>>(rows: &str, delete:
                 false
             }
         };
-        sleep(if full { PAUSE } else { REST }).await;
+        pause = if full { PAUSE } else { REST };
     }
 }
 
@@ -44,7 +50,7 @@ mod tests {
             calls.set(calls.get() + 1);
             Ok(if calls.get() < 3 { u64::from(limit) } else { 0 })
         });
-        timeout(REST, deletion).await.unwrap_err();
+        timeout(2 * REST, deletion).await.unwrap_err();
         assert_eq!(calls.get(), 3);
     }
 }
