@@ -96,9 +96,10 @@ struct Row {
 }
 
 /// A path template, split at its parameter.
-enum Template {
-    Fixed(&'static str),
-    Parameter { prefix: &'static str, suffix: &'static str },
+struct Template {
+    prefix: &'static str,
+    /// `None` without a parameter.
+    suffix: Option<&'static str>,
 }
 
 impl Template {
@@ -109,25 +110,21 @@ impl Template {
             open += 1;
         }
         if open == bytes.len() {
-            return Self::Fixed(path);
+            return Self { prefix: path, suffix: None };
         }
         while bytes[end] != b'}' {
             end += 1;
         }
-        Self::Parameter { prefix: path.split_at(open).0, suffix: path.split_at(end + 1).1 }
+        Self { prefix: path.split_at(open).0, suffix: Some(path.split_at(end + 1).1) }
     }
 
     fn matches(&self, path: &str) -> bool {
-        match self {
-            Self::Fixed(fixed) => path == *fixed,
-            Self::Parameter { .. } => self.parameter(path).is_some(),
-        }
+        if self.suffix.is_some() { self.parameter(path).is_some() } else { path == self.prefix }
     }
 
     /// The segment of `path` at the parameter's place. It is not empty.
     fn parameter<'p>(&self, path: &'p str) -> Option<&'p str> {
-        let Self::Parameter { prefix, suffix } = self else { return None };
-        let segment = path.strip_prefix(prefix)?.strip_suffix(suffix)?;
+        let segment = path.strip_prefix(self.prefix)?.strip_suffix(self.suffix?)?;
         (!segment.is_empty() && !segment.contains('/')).then_some(segment)
     }
 }
@@ -229,17 +226,14 @@ impl Operation {
 
     /// The path template below the base address, up to its parameter: `/pets/`.
     pub const fn api_prefix(self) -> &'static str {
-        let prefix = match TABLE[self as usize].template {
-            Template::Fixed(path) => path,
-            Template::Parameter { prefix, .. } => prefix,
-        };
-        prefix.split_at("/v1".len()).1
+        TABLE[self as usize].template.prefix.split_at("/v1".len()).1
     }
 
     /// The path of the operation on the resource with this id, which only some operations have.
     pub fn path_of(self, id: Option<i64>) -> String {
-        match (&self.row().template, id) {
-            (Template::Parameter { prefix, suffix }, Some(id)) => format!("{prefix}{id}{suffix}"),
+        let Template { prefix, suffix } = self.row().template;
+        match (suffix, id) {
+            (Some(suffix), Some(id)) => format!("{prefix}{id}{suffix}"),
             _ => self.path().to_owned(),
         }
     }

@@ -84,7 +84,9 @@ impl Store {
     /// Adds all animals of `source` in one transaction. Returns their number.
     pub async fn import_pets(&self, source: PetSource) -> Result<u64> {
         match self {
-            Self::Sqlite(db) => db.submit_long(Atomicity::Savepoint, move |tx| sqlite::insert_all(tx, source)).await,
+            Self::Sqlite(db) => {
+                db.submit_long(Atomicity::Savepoint, move |conn| sqlite::insert_all(conn, source)).await
+            }
             Self::Postgres(db) => Box::pin(postgres::import(db, source)).await,
         }
     }
