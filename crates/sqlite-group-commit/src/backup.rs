@@ -118,8 +118,8 @@ fn back_up_from(
 /// # Errors
 ///
 /// [`Error::Exists`] if the folder has a database and `replace` is false. [`Error::Failed`] if any process has the database
-/// open, `progress` returns false, or the backup is damaged. [`Error::Apart`] if it is no backup but a database with a log that does
-/// not continue it. Those of `schema` and `before_publish`.
+/// open, `progress` returns false, or the backup is damaged. [`Error::Apart`] if it is no backup but a database, with a log
+/// that does not continue it. Those of `schema` and `before_publish`.
 pub fn restore(
     backup: &Path,
     folder: &Folder,
@@ -132,6 +132,7 @@ pub fn restore(
     refuse_special_file(backup)?;
     access(backup, Access::READ_OK).map_err(|error| failed(backup)(error.into()))?;
     let of_backup = |error| Error::Failed(format!("{}: {error}", backup.display()));
+    // A copy of a database's files may have the file of one moment and the log of another.
     let beside_it = Folder::new(folder_of(backup), folder.name());
     let has_files = beside_it.lock().exists() || has_content(&beside_it.log());
     let is_own = has_files && backup.file_name() == beside_it.database().file_name();
