@@ -19,9 +19,8 @@ const REST: Duration = Duration::from_secs(10);
 /// Deletes rows in transactions short enough not to delay other writes. `delete` deletes at most the given number of them
 /// and returns the number deleted. The log calls them `rows`. Never returns.
 pub async fn delete_expired<D: Future<Output = Result<u64>>>(rows: &str, delete: impl Fn(u32) -> D) {
-    let mut pause = REST;
+    sleep(REST).await;
     loop {
-        sleep(pause).await;
         let full = match delete(STEP).await {
             Ok(deleted) => deleted == u64::from(STEP),
             Err(error) => {
@@ -31,7 +30,7 @@ pub async fn delete_expired<D: Future<Output = Result<u64>>>(rows: &str, delete:
                 false
             }
         };
-        pause = if full { PAUSE } else { REST };
+        sleep(if full { PAUSE } else { REST }).await;
     }
 }
 

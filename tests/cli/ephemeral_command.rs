@@ -144,7 +144,7 @@ fn signals_go_to_the_command_while_the_store_serves() {
 }
 
 #[test]
-fn interrupt_from_the_terminal_is_not_repeated() {
+fn interrupt_reaches_the_command_in_a_terminal_once() {
     let folder = folder();
     folder.write(
         "count.py",

@@ -33,6 +33,14 @@ async fn readers(cluster: &Cluster, count: usize) -> Arc<Readers> {
     cluster.readers("reads", count, &[FIND], Arc::new(())).await.unwrap()
 }
 
+/// Returns the URL of a new database and of the role that owns it, which is no superuser.
+fn database_of_ada(server: &PostgresServer) -> String {
+    let url = server.database();
+    let name = url.rsplit('/').next().unwrap();
+    server.sql("postgres", &format!("CREATE ROLE ada LOGIN; ALTER DATABASE {name} OWNER TO ada"));
+    url.replace("petstore@", "ada@")
+}
+
 #[tokio::test]
 async fn reads_are_retried_when_their_connection_is_lost() {
     let url = database();
@@ -152,17 +160,15 @@ async fn operations_succeed_once_the_cluster_is_ready_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cluster_is_not_ready_until_each_purpose_has_its_connection() {
     let server = PostgresServer::start();
-    let url = server.database();
-    let name = url.rsplit('/').next().unwrap();
-    server.sql("postgres", &format!("CREATE ROLE ada LOGIN; ALTER DATABASE {name} OWNER TO ada"));
-    let cluster = connect(&options(&url.replace("petstore@", "ada@"))).await;
+    let url = database_of_ada(&server);
+    let cluster = connect(&options(&url)).await;
     let (guests, _readers) = (queue(&cluster).await, readers(&cluster, 1).await);
     let single = cluster.single_writes("single", &[INSERT]).await.unwrap();
     let check = async || cluster.check(Duration::from_secs(1)).await;
     until(async || check().await.is_ok()).await;
     server.sql("postgres", "ALTER ROLE ada CONNECTION LIMIT 2");
 
-    query(&url, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'ada'");
+    server.sql("postgres", "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'ada'");
 
     let connected = || cluster.connections().iter().filter(|(_, is_up)| *is_up).count();
     // There may be as few for a moment before all have noticed that they were ended.
@@ -177,10 +183,7 @@ async fn cluster_is_not_ready_until_each_purpose_has_its_connection() {
 #[tokio::test]
 async fn transaction_of_a_role_without_login_is_unavailable() {
     let server = PostgresServer::start();
-    let url = server.database();
-    let name = url.rsplit('/').next().unwrap();
-    server.sql("postgres", &format!("CREATE ROLE ada LOGIN; ALTER DATABASE {name} OWNER TO ada"));
-    let cluster = connect(&options(&url.replace("petstore@", "ada@"))).await;
+    let cluster = connect(&options(&database_of_ada(&server))).await;
     let guests = queue(&cluster).await;
     server.sql("postgres", "ALTER ROLE ada NOLOGIN");
 

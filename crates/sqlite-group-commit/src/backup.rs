@@ -132,7 +132,7 @@ pub fn restore(
     refuse_special_file(backup)?;
     access(backup, Access::READ_OK).map_err(|error| failed(backup)(error.into()))?;
     let of_backup = |error| Error::Failed(format!("{}: {error}", backup.display()));
-    // A copy of a database's files may have the file of one moment and the log of another.
+    // A copy of a database's files may have the file of one moment and the log of another. Nothing is open yet.
     let beside_it = Folder::new(folder_of(backup), folder.name());
     let has_files = beside_it.lock().exists() || has_content(&beside_it.log());
     let is_own = has_files && backup.file_name() == beside_it.database().file_name();

@@ -23,8 +23,8 @@ pub const NO_PRIVILEGE: &str = "the role sees no tables of petstore and may not 
 /// Maximum time to wait for another process's migrations.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Number of times that a migration is repeated if a table is in use, for instance by a dump, and the pause before each. For one
-/// migration, together less than [`WAIT_TIMEOUT`].
+/// Number of times that a migration is repeated if a table is in use, for instance by a dump, and the pause before each.
+/// With the waits for the table, less than [`WAIT_TIMEOUT`] for one migration.
 ///
 /// The statements of running services wait behind one that waits for a table, so it waits less than they do. It waits
 /// longer than `deadlock_timeout`, after which PostgreSQL cancels an autovacuum in the way.

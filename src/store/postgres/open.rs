@@ -69,7 +69,7 @@ pub async fn check_restored(client: &Client) -> Result<()> {
     table.map_or(Ok(()), |name| Err(StoreError::Failed(format!("{name} has no foreign key: end the restore first"))))
 }
 
-/// Fails unless the role may read and write all tables. It need not change the audit, or delete.
+/// Fails unless the role may read and write all rows of all tables. It need not change the audit, or delete.
 pub async fn check_rights(client: &Client) -> Result<()> {
     let lacking = format!(
         "SELECT string_agg(name, ', ') FROM {TABLES} WHERE NOT has_table_privilege(name, 'SELECT')
@@ -79,8 +79,8 @@ pub async fn check_rights(client: &Client) -> Result<()> {
     let lacking: Option<String> = client.query_one(&lacking, &[]).await?.try_get(0)?;
     lacking.map_or(Ok(()), |tables| {
         Err(StoreError::Failed(format!(
-            "the role may not read and write {tables}: grant it SELECT, INSERT, UPDATE and DELETE on all tables, and \
-             disable their row-level security, or give it BYPASSRLS"
+            "the role may not read and write {tables}: grant it SELECT, INSERT, UPDATE and DELETE on all tables; \
+             if row-level security is on, turn it off or give the role BYPASSRLS"
         )))
     })
 }
