@@ -3,15 +3,15 @@
 use std::fs;
 use std::io;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 
 use rustix::process::Signal;
+use signal_hook::flag;
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 pub use signal_hook::low_level::siginfo::Cause;
-use tokio::runtime::Builder;
-use tokio::signal::unix::{SignalKind, signal};
 
 /// Number of the signal received. 0 if there was none.
 static RECEIVED: AtomicU8 = AtomicU8::new(0);
@@ -36,7 +36,7 @@ pub fn not_ignored(signals: impl IntoIterator<Item = Signal>) -> impl Iterator<I
     signals.into_iter().filter(move |kind| mask.unwrap_or(0) >> (kind.as_raw() - 1) & 1 == 0)
 }
 
-/// Catches these signals, and calls `receive` for each that arrives, on a thread of its own.
+/// Catches these signals, and calls `receive` with each that arrives and what sent it, on a thread of its own.
 pub fn listen(
     signals: impl IntoIterator<Item = Signal>,
     receive: impl Fn(Signal, Cause) + Send + 'static,
@@ -55,10 +55,7 @@ pub fn listen(
 
 /// Makes writes beyond the limit of a file's size (`ulimit -f`) fail, as on a full disk. SIGXFSZ would end the process.
 pub fn catch_file_size() -> io::Result<()> {
-    let runtime = Builder::new_current_thread().enable_io().build()?;
-    let _entered = runtime.enter();
-    // The handler stays when the listener is dropped.
-    signal(SignalKind::from_raw(Signal::XFSZ.as_raw())).map(drop)
+    flag::register(Signal::XFSZ.as_raw(), Arc::default()).map(drop)
 }
 
 /// Records a signal that was caught elsewhere.
