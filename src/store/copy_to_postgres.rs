@@ -16,8 +16,7 @@ use tokio::sync::mpsc;
 use tokio_postgres::Transaction;
 use uuid::Uuid;
 
-use super::pets::postgres::failed;
-use super::postgres::{self, DatabaseUrl, LONG, Postgres, within};
+use super::postgres::{self, DatabaseUrl, LONG, Postgres, of_commit, within};
 use super::sqlite::{Atomicity, Sqlite};
 use super::transaction::Transaction as _;
 use super::{Result, StoreError, keys};
@@ -165,7 +164,7 @@ async fn receive(
     within(LONG, transaction.execute(restart, &[&last])).await?;
     keys::note_change(transaction.client()).await?;
     transaction.client().record(actor, Action::MoveStore, subject).await?;
-    transaction.commit().await.map_err(|error| failed(error, "the store may have been moved, look at it"))?;
+    transaction.commit().await.map_err(|error| of_commit(error, "the store may have been moved, look at it"))?;
     connection.not_warned_since(warnings)?;
     Ok(copied)
 }

@@ -10,6 +10,7 @@ use tokio_postgres::{Client, Error, Row};
 use crate::domain::{NewPet, Pet, PetQuery, PetStatus};
 use crate::store::pets::from_row;
 use crate::store::postgres::database::{PetId, Postgres};
+use crate::store::postgres::of_commit;
 use crate::store::postgres::rows::LONG;
 use crate::store::postgres::write::{Write, WriteResult};
 use crate::store::{PetSource, Result, StoreError};
@@ -90,7 +91,7 @@ pub async fn import(db: &Postgres, source: PetSource) -> Result<u64> {
     let in_doubt = "the animals may have been added, count them";
     // Sent at once, so that a process that hangs does not keep the lock.
     let insert = format!("{TURN}; {INSERT_ADDED}; COMMIT");
-    client.batch_execute(&insert).await.map_err(|error| failed(error, in_doubt))?;
+    client.batch_execute(&insert).await.map_err(|error| of_commit(error, in_doubt))?;
     connection.not_warned_since(warnings)?;
     Ok(added)
 }
@@ -113,16 +114,6 @@ pub async fn begin_added(client: &Client, source: PetSource) -> Result<u64> {
 /// Returns the parameters of a statement that inserts animals from arrays.
 fn arrays(pets: &[NewPet]) -> (Vec<&str>, Vec<i64>, Vec<i16>) {
     pets.iter().map(|NewPet { name, category_id, status }| (name.as_str(), *category_id, status.code())).collect()
-}
-
-/// The error of statements that end with a commit. Names `in_doubt` if they may have been committed.
-pub fn failed(error: Error, in_doubt: &str) -> StoreError {
-    match postgres_group_commit::Error::of_commit(error) {
-        postgres_group_commit::Error::Unknown(why) => {
-            StoreError::Unavailable(format!("{why}: {in_doubt} before you retry"))
-        }
-        error => error.into(),
-    }
 }
 
 impl Write for NewPet {

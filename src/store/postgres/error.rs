@@ -17,3 +17,11 @@ impl From<tokio_postgres::Error> for StoreError {
         Error::from(error).into()
     }
 }
+
+/// Converts the error of statements that end with a commit. Names `in_doubt` if they may have been committed.
+pub fn of_commit(error: tokio_postgres::Error, in_doubt: &str) -> StoreError {
+    match Error::of_commit(error) {
+        Error::Unknown(why) => StoreError::Unavailable(format!("{why}: {in_doubt} before you retry")),
+        error => error.into(),
+    }
+}

@@ -21,6 +21,7 @@ use futures_util::TryFutureExt;
 use tokio::sync::Mutex;
 
 pub use database::Postgres;
+pub(super) use error::of_commit;
 use migrations::Schema;
 pub use open::no_tables;
 pub use postgres_group_commit::DatabaseUrl;

@@ -9,6 +9,7 @@ use tokio_postgres::error::SqlState;
 use crate::domain::{Action, Actor};
 use crate::store::pets::postgres::{self as pets, INSERT_ADDED};
 use crate::store::postgres::database::Postgres;
+use crate::store::postgres::of_commit;
 use crate::store::transaction::Transaction;
 use crate::store::{PetSource, Result, StoreError};
 
@@ -71,7 +72,7 @@ async fn replace_and_commit(client: &Client, is_interrupted: fn() -> bool) -> Re
     let (reset, until) = (reset_and_commit(), Instant::now() + LOCK_TIMEOUT);
     while let Err(error) = client.batch_execute(&reset).await {
         if !matches!(error.code(), Some(&SqlState::LOCK_NOT_AVAILABLE | &SqlState::T_R_DEADLOCK_DETECTED)) {
-            return Err(pets::failed(error, "the store may have been reset, look at it"));
+            return Err(of_commit(error, "the store may have been reset, look at it"));
         }
         if is_interrupted() {
             return Err(StoreError::Refused("interrupted".into()));
