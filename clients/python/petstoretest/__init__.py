@@ -44,8 +44,9 @@ class Store:
 
     def __init__(self, *options: str) -> None:
         """Starts `petstore ephemeral` with these options, and waits until it is ready."""
-        pipe = subprocess.PIPE
-        self._process = subprocess.Popen([_program(), "ephemeral", *options], stdin=pipe, stdout=pipe, stderr=pipe)
+        command, pipe = [_program(), "ephemeral", *options], subprocess.PIPE
+        # Ctrl-C in a terminal is for the tests, which may still use the store then.
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
         assert self._process.stdout and self._process.stderr
         log: deque[bytes] = deque(maxlen=100)
         self._forwarding = Thread(target=_forward, args=(self._process.stderr, os.dup(2), log), daemon=True)

@@ -26,6 +26,11 @@ test("the store has the keys that fail", async () => {
   expect(store.customerEmail && store.pid).toBeTruthy();
 });
 
+test("an interrupt of the tests does not reach the store", async () => {
+  await using store = await startStore();
+  process.kill(-store.pid, 0);
+});
+
 test("a store that has ended is an error", async () => {
   const store = await startStore();
   process.kill(store.pid);

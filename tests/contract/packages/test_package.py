@@ -1,4 +1,5 @@
 import json
+import os
 from urllib.request import Request, urlopen
 
 import pytest
@@ -29,6 +30,10 @@ def test_reset_takes_the_options_of_the_command(petstore_per_test):
 def test_store_has_the_keys_that_fail():
     with Store("--prefer", "flaky=code=503") as store:
         assert store.keys["flaky"] != store.key and store.customer_email and store.pid
+
+
+def test_interrupt_of_the_tests_does_not_reach_the_store(petstore):
+    os.killpg(petstore.pid, 0)
 
 
 def test_store_that_has_ended_is_an_error():
