@@ -143,6 +143,11 @@ fn npm_package_has_the_program_and_a_fixture_for_vitest() {
     project.leaves_nothing_when_killed(
         "vitest run --testTimeout 60000 --hookTimeout 60000 --maxWorkers 2 1.test.ts 2.test.ts",
     );
+    let killed = project.run("npx petstore ephemeral -- sh -c 'kill -KILL $PPID'");
+    assert_eq!(killed.status.code(), Some(137), "{}", shown(&killed));
+    let missing = shown(&project.run("mv node_modules/@petstore . && npx petstore --version"));
+    assert!(missing.starts_with("\nerror: petstore needs the package @petstore/"), "{missing}");
+    assert_eq!(missing.trim().lines().count(), 1, "{missing}");
 }
 
 #[test]
