@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::process::Stdio;
 use std::time::Duration;
 
 use expect_test::expect;
@@ -230,6 +231,23 @@ fn backup_to_stdout_is_verified_and_leaves_nothing() {
     let closed = folder.command("backup -").stdout(writer).output().unwrap();
     assert_eq!(closed.status.code(), Some(1), "a backup that nobody reads is no success: {closed:?}");
     assert_eq!(folder.names("petstore-data"), before);
+}
+
+#[test]
+fn killed_backup_to_stdout_leaves_nothing() {
+    let (folder, _) = filled(10_000);
+    let is_unfinished = || folder.names("petstore-data").iter().any(|name| name.ends_with(".partial"));
+    within(TIMEOUT, "killing one that is unfinished", || {
+        let mut backup = Process::start_with_stdout(&mut folder.command("backup -"), Stdio::null());
+        while !backup.has_ended() {
+            if is_unfinished() {
+                backup.kill();
+            }
+        }
+        is_unfinished()
+    });
+    folder.succeed("key list");
+    assert!(!is_unfinished());
 }
 
 #[test]

@@ -1,12 +1,12 @@
 //! `petstore backup` and `petstore restore`
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
+use std::process;
 
 use clap::Args;
 use indicatif::HumanBytes;
-use tempfile::TempDir;
 use tracing::Level;
 
 use crate::cli::terminal::interrupt;
@@ -59,17 +59,21 @@ impl Backup {
         refuse_postgres(common)?;
         let Common { data_dir, deployment, .. } = common;
         interrupt::catch()?;
-        let folder = if self.file == Path::new("-") { Some(copy_folder(data_dir)?) } else { None };
-        let copy = folder.as_ref().map(|folder| folder.path().join("copy"));
-        let target = Target { file: copy.as_ref().unwrap_or(&self.file), replace: self.force };
+        let to_stdout = self.file == Path::new("-");
+        if to_stdout && io::stdout().is_terminal() {
+            return Err("stdout is a terminal: redirect it, or name a file (./- for a file named -)".into());
+        }
+        let copy = data_dir.join(format!("petstore-backup-{}", process::id()));
+        let file = if to_stdout { &copy } else { &self.file };
+        let target = Target { file, replace: self.force || to_stdout };
         let made = with_bar("backing up", |progress| backup::back_up(data_dir, *deployment, target, progress));
         let bytes = made.map_err(|error| match interrupt::is_received() {
             true => format!("interrupted: nothing was written to {}", self.file.display()),
             false => not_opened(common, error),
         })?;
-        if let Some(folder) = folder {
-            let (mut copy, mut out) = (File::open(target.file)?, io::stdout().lock());
-            folder.close()?;
+        if to_stdout {
+            let (mut copy, mut out) = (File::open(file)?, io::stdout().lock());
+            fs::remove_file(file)?;
             while io::copy(&mut (&mut copy).take(CHUNK), &mut out)? > 0 {
                 if interrupt::is_received() {
                     return Err("interrupted: the backup is not complete".into());
@@ -102,15 +106,6 @@ impl Restore {
 
 fn refuse_postgres(common: &Common) -> Outcome {
     if common.database_url.is_some() { Err(POSTGRES.into()) } else { Ok(()) }
-}
-
-/// Returns a folder for the copy that is written to stdout.
-fn copy_folder(data_dir: &Path) -> Outcome<TempDir> {
-    if io::stdout().is_terminal() {
-        return Err("stdout is a terminal: redirect it, or name a file (./- for a file named -)".into());
-    }
-    let made = tempfile::Builder::new().prefix("petstore-backup-").tempdir_in(data_dir);
-    Ok(made.map_err(|error| format!("{}: {error}", data_dir.display()))?)
 }
 
 /// Rejects scheduled backups of PostgreSQL.
