@@ -32,7 +32,7 @@ fn account_is_used_signed_out_and_deleted() {
         let wrong = ada.post("/account/password", &[("current", "not my password"), ("new", CHANGED)]).await;
         assert_eq!(wrong.status(), 422);
         assert!(wrong.body.contains("The password is wrong.") && elsewhere.is_signed_in().await, "{}", wrong.body);
-        let changed = ada.post("/account/password", &[("current", PASSWORD), ("new", CHANGED)]).await;
+        let changed = ada.post("/account/password", &[("email", ADA), ("current", PASSWORD), ("new", CHANGED)]).await;
         assert_eq!((changed.status(), changed.header("location")), (303, Some("../account?notice=password-changed")));
         let said = ada.get("/account?notice=password-changed").await.body;
         assert!(said.contains("Your password was changed. All your other sessions have ended."), "{said}");
@@ -53,7 +53,7 @@ fn account_is_used_signed_out_and_deleted() {
         assert_eq!(ada.post("/account/delete", &[("password", "not my password")]).await.status(), 422);
         assert_eq!(status(service, &key).await, 200);
         assert!(!service.api.account_requests.of(account).is_empty());
-        let deleted = ada.post("/account/delete", &[("password", CHANGED)]).await;
+        let deleted = ada.post("/account/delete", &[("email", &ADA.to_uppercase()), ("password", CHANGED)]).await;
         assert_eq!((deleted.status(), deleted.header("location")), (303, Some("../?notice=account-deleted")));
         assert_eq!(status(service, &key).await, 401);
         assert!(service.api.account_requests.of(account).is_empty(), "a key of a deleted account is nobody's");

@@ -33,7 +33,8 @@ pub async fn show(who: SignedIn) -> Response {
 pub async fn change_password(who: SignedIn, mut form: Form) -> Result<Response, PageError> {
     let current = form.password("current", "Enter your password.");
     let new = form.new_password("new", "Enter a new password.", "The new password");
-    let (Some(current), Some(new)) = (current, new) else { return Ok(account(&who, &form)) };
+    refuse_another(&who, &mut form, "current");
+    let (Some(current), Some(new), false) = (current, new, form.has_errors()) else { return Ok(account(&who, &form)) };
     let place = begin_confirmation(&who)?;
     if let Some((account, checked)) = check_password(&who, &place, &who.session.email, current).await? {
         let digest = place.hash(new).await;
@@ -52,7 +53,9 @@ pub async fn confirm_deletion(who: SignedIn) -> Response {
 }
 
 pub async fn delete(who: SignedIn, mut form: Form) -> Result<Response, PageError> {
-    let Some(password) = form.password("password", "Enter your password.") else { return Ok(deletion(&who, &form)) };
+    let password = form.password("password", "Enter your password.");
+    refuse_another(&who, &mut form, "password");
+    let (Some(password), false) = (password, form.has_errors()) else { return Ok(deletion(&who, &form)) };
     let place = begin_confirmation(&who)?;
     if let Some((account, checked)) = check_password(&who, &place, &who.session.email, password).await?
         && who.api().store.delete_account(account, Some(checked), who.actor()).await?
@@ -63,6 +66,14 @@ pub async fn delete(who: SignedIn, mut form: Form) -> Result<Response, PageError
     }
     form.refuse("password", WRONG);
     Ok(deletion(&who, &form))
+}
+
+/// Refuses a form that shows another account, because this one has signed in since.
+fn refuse_another(who: &SignedIn, form: &mut Form, field: &'static str) {
+    let shown = form.get("email");
+    if !shown.is_empty() && !who.session.email.is_named(shown) {
+        form.refuse(field, "Since you opened this page, you have signed in as another account. Nothing was changed.");
+    }
 }
 
 const WRONG: &str = "The password is wrong.";
