@@ -84,9 +84,10 @@ fn is_rejection(error: &tokio_postgres::Error) -> bool {
 
 /// Returns whether a retry may succeed, because the cause is the server's state and not the statement.
 fn may_pass(error: &tokio_postgres::Error) -> bool {
-    // Besides a lost connection: conflicts (40), resources (53), locks (55), cancelled by an operator (57), I/O (58).
+    // Besides a lost connection: conflicts (40), resources (53), no transaction ids before a vacuum (54), locks (55), cancelled
+    // by an operator (57), I/O (58).
     ends_connection(error)
-        || matches!(error.code().and_then(|state| state.code().get(..2)), Some("40" | "53" | "55" | "57" | "58"))
+        || matches!(error.code().and_then(|state| state.code().get(..2)), Some("40" | "53" | "54" | "55" | "57" | "58"))
 }
 
 /// Returns whether the server's certificate was rejected. Retrying does not help then.
@@ -133,7 +134,8 @@ mod tests {
     use super::*;
 
     /// Returns the error of a statement that a server answers with this severity and SQLSTATE.
-    async fn failed(severity: &str, state: &str) -> tokio_postgres::Error {
+    async fn failed(cause: &str) -> tokio_postgres::Error {
+        let (severity, state) = cause.split_once(' ').unwrap();
         let (stream, mut server) = duplex(1_024);
         let fields = format!("S{severity}\0V{severity}\0C{state}\0Ma cause\0\0");
         let length = u32::try_from(fields.len() + 4).unwrap().to_be_bytes();
@@ -151,13 +153,13 @@ mod tests {
 
     #[tokio::test]
     async fn commit_is_unknown_if_the_server_ends_the_session() {
-        for (severity, state) in [("FATAL", "53100"), ("PANIC", "58030"), ("FATAL", "57P01"), ("ERROR", "40003")] {
-            let error = Error::of_commit(failed(severity, state).await);
-            assert!(matches!(error, Error::Unknown(_)), "{severity} {state}: {error:?}");
+        for cause in ["FATAL 53100", "PANIC 58030", "FATAL 57P01", "ERROR 40003"] {
+            let error = Error::of_commit(failed(cause).await);
+            assert!(matches!(error, Error::Unknown(_)), "{cause}: {error:?}");
         }
-        for (severity, state) in [("ERROR", "53100"), ("FATAL", "25P03"), ("ERROR", "25006"), ("ERROR", "40001")] {
-            let error = Error::of_commit(failed(severity, state).await);
-            assert!(matches!(error, Error::Unavailable(_)), "{severity} {state}: {error:?}");
+        for cause in ["ERROR 53100", "ERROR 54000", "FATAL 25P03", "ERROR 25006", "ERROR 40001"] {
+            let error = Error::of_commit(failed(cause).await);
+            assert!(matches!(error, Error::Unavailable(_)), "{cause}: {error:?}");
         }
     }
 }
