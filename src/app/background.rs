@@ -18,20 +18,24 @@ use crate::telemetry::traces;
 pub fn start(app: &App, tls: Option<Tls>) -> JoinHandle<()> {
     let App { api, console, audit_retention } = app.clone();
     let certificate = OptionFuture::from(tls.map(Tls::follow));
+    // On a read-only disk there is none, and each write would only fill the log.
+    let has_writer = !api.store.meters().writers.is_empty();
     app.api.workers.runtime.spawn(async move {
+        let expired =
+            delete_expired("responses", |limit| api.store.delete_expired_responses(api.clock.earlier(), limit));
+        let old = delete_expired("rows of the audit", |limit| {
+            api.store.delete_old_audit(api.clock.earlier().minus(audit_retention), limit)
+        });
+        let writes = async { tokio::join!(api.api_keys.write_down_uses(), expired, old) };
         tokio::join!(
             api.api_keys.follow(),
-            api.api_keys.write_down_uses(),
             api.account_requests.follow_deletions(&api.store),
             api.requests.follow(|| api.traffic.api_requests()),
             api.traffic.refusals.follow(),
             console.unstored_sessions.follow(),
             console.wrong_passwords.follow(),
             api.clock.follow(),
-            delete_expired("responses", |limit| api.store.delete_expired_responses(api.clock.earlier(), limit)),
-            delete_expired("rows of the audit", |limit| {
-                api.store.delete_old_audit(api.clock.earlier().minus(audit_retention), limit)
-            }),
+            OptionFuture::from(has_writer.then_some(writes)),
             certificate
         );
     })

@@ -17,5 +17,5 @@ pub use ledger::{Differences, Ledger};
 pub use load::Load;
 pub use network::Network;
 pub use postgres_pair::PostgresPair;
-pub use small_disk::SmallDisk;
+pub use small_disk::{SmallDisk, read_only};
 pub use writers::Writers;

@@ -2,13 +2,21 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use testkit::{Database, Keeper, within};
 
 const ROOMY: &str = "size=1g";
+
+/// Returns a wrapper of commands for which `path`, a file or folder, is read-only.
+pub fn read_only(path: &Path) -> Command {
+    let mut unshare = Command::new("unshare");
+    let protect = r#"mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@""#;
+    unshare.args(["--map-root-user", "--mount", "sh", "-c", protect]).arg(path);
+    unshare
+}
 
 /// A mount in a separate namespace, which ends with the process that keeps it.
 pub struct SmallDisk {

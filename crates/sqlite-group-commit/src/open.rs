@@ -111,7 +111,7 @@ impl Database {
 
         let wal_index = Arc::new(WalIndex::open(&file)?);
         let read = || connect(&file, OpenFlags::SQLITE_OPEN_READ_ONLY);
-        let readers = Arc::new(Readers::open(options, read, Arc::clone(&wal_index), in_use)?);
+        let readers = Arc::new(Readers::open(options, true, read, Arc::clone(&wal_index), in_use)?);
         let generations = generations.map(Arc::new);
         let (queue, writer) = Writer::new(Arc::clone(&readers), wal_index, Arc::clone(&files), generations, options);
         start(conn, writer)?;
@@ -119,7 +119,8 @@ impl Database {
     }
 
     fn open_read_only(folder: &Folder, options: &Options, schema: &impl Schema, simulated: bool) -> Result<Self> {
-        // On a read-only disk, nobody can replace the database, so this is not locked.
+        // Not locked: on a read-only disk, nobody can replace the database. If the disk is read-only for this process alone, it
+        // ends once another has done so.
         let in_use = claim(folder.dir(), simulated)?;
         generation::check(folder)?;
         let read_only = ReadOnly::of(folder)?;

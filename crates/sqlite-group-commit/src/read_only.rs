@@ -59,7 +59,8 @@ impl ReadOnly {
     pub fn open(&self, options: &Options, schema: &impl Schema, in_use: Arc<FolderLock>) -> Result<Readers> {
         schema.require_current(&self.connect()?)?;
         let wal_index = if self.has_log { WalIndex::open(&self.folder.database())? } else { WalIndex::unchanging() };
-        Readers::open(options, || self.connect(), Arc::new(wal_index), in_use)
+        // Kept transactions would keep a process that can write from beginning its log again.
+        Readers::open(options, !self.has_log, || self.connect(), Arc::new(wal_index), in_use)
     }
 
     /// Records the files that are read.

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
@@ -23,7 +22,7 @@ use crate::{Error, Options, Result};
 pub struct Readers {
     slots: Box<[Slot]>,
     observer: Arc<dyn Observer>,
-    /// Set during a checkpoint, which open transactions would hold back.
+    /// Set during a checkpoint, which open transactions would hold back, and where only another process can write.
     keep_nothing: AtomicBool,
     closed: AtomicBool,
     pub history: History,
@@ -55,9 +54,10 @@ pub const CLOSED: &str = "the database is closed";
 const TIMED: u64 = 16;
 
 impl Readers {
-    /// Opens the connections with `connect`.
+    /// Opens the connections with `connect`. If `keep` is false, no transaction ever stays open.
     pub fn open(
         options: &Options,
+        keep: bool,
         connect: impl Fn() -> Result<Connection>,
         wal_index: Arc<WalIndex>,
         in_use: Arc<FolderLock>,
@@ -70,7 +70,7 @@ impl Readers {
                 Ok(Mutex::new(Some(Reader { conn, sees: None, used: false, reads: 0 })))
             })
             .collect::<Result<_>>()?;
-        let (keep_nothing, closed) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (keep_nothing, closed) = (AtomicBool::new(!keep), AtomicBool::new(false));
         let (observer, history) = (Arc::clone(&options.observer), History::new(wal_index.version()));
         Ok(Self { slots, observer, keep_nothing, closed, history, wal_index, _in_use: in_use })
     }
@@ -136,11 +136,7 @@ impl Readers {
         self.keep_nothing.store(true, Ordering::SeqCst);
         let until = Instant::now() + limit;
         for slot in &self.slots {
-            let mut free = slot.try_lock();
-            while free.is_none() && Instant::now() < until {
-                thread::yield_now();
-                free = slot.try_lock();
-            }
+            let mut free = slot.try_lock_until(until);
             free.iter_mut().for_each(|slot| slot.iter_mut().for_each(Reader::release));
         }
         let result = work();
@@ -179,6 +175,7 @@ impl Reader {
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
+    use std::thread;
 
     use rusqlite::Row;
 
@@ -193,7 +190,7 @@ mod tests {
         let options = Options { readers: 1, ..Options::default() };
         let (wal_index, in_use) = (WalIndex::open(&database).unwrap(), FolderLock(std::fs::File::open(".").unwrap()));
         let connect = || Ok(Connection::open(&database)?);
-        let readers = Readers::open(&options, connect, Arc::new(wal_index), Arc::new(in_use)).unwrap();
+        let readers = Readers::open(&options, true, connect, Arc::new(wal_index), Arc::new(in_use)).unwrap();
         let read = || {
             let count = "SELECT count(*) FROM numbers";
             readers.read(true, |conn| Ok::<i64, Error>(conn.query_row(count, [], |row| row.get(0))?)).unwrap()
@@ -217,7 +214,7 @@ mod tests {
         let wal_index = Arc::new(WalIndex::unchanging());
         let in_use = Arc::new(FolderLock(std::fs::File::open(".").unwrap()));
         let options = Options { readers: 2, ..Options::default() };
-        let readers = Readers::open(&options, connect, wal_index, in_use).unwrap();
+        let readers = Readers::open(&options, true, connect, wal_index, in_use).unwrap();
         thread::scope(|scope| {
             let ((reading, has_begun), (end, ended)) = (mpsc::channel(), mpsc::channel());
             let readers = &readers;

@@ -2,12 +2,11 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use testkit::{Database, Random, Shop, trial, within};
 use verification::writers::Mix;
-use verification::{Ledger, Writers};
+use verification::{Ledger, Writers, read_only};
 
 use crate::sync_error::ended_and_was_not_ready;
 
@@ -128,10 +127,7 @@ fn log_without_its_database_is_kept() {
 fn reader_of_a_removed_file_ends() {
     let database = Database::temporary();
     let key = database.make_key();
-    let mut unshare = Command::new("unshare");
-    let protect = r#"mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@""#;
-    unshare.args(["--map-root-user", "--mount", "sh", "-c", protect]).arg(database.file("petstore.lock"));
-    let mut service = database.serve_by(unshare);
+    let mut service = database.serve_by(read_only(&database.file("petstore.lock")));
     assert_eq!(service.create_pet(&key, "refused").status(), 503);
     within(LIMIT, "readiness", || service.get("/readyz", &key).status() == 200);
     fs::remove_file(database.file("petstore.db")).unwrap();

@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use testkit::{Database, Random, Server, Shop, TIMEOUT, trial, within};
 use verification::trace::attach;
 use verification::writers::Mix;
-use verification::{Ledger, SmallDisk, Writers};
+use verification::{Ledger, SmallDisk, Writers, read_only};
 
 #[test]
 fn read_only_disk_serves_reads() {
@@ -90,6 +90,23 @@ fn disk_that_becomes_read_only_serves_reads() {
          reads 200, back without a restart; {ledger}; 0 lost, none of the unavailable there; {}",
         ledger.notices_damage(&database)
     ));
+}
+
+#[test]
+fn idle_reader_of_a_read_only_mount_holds_no_writer_back() {
+    let Shop { database, key } = Shop::on_sqlite();
+    let writer = database.serve();
+    assert_eq!(writer.create_pet(&key, "Rex").status(), 201);
+    let reader = database.serve_by(read_only(database.data_dir()));
+    for _ in 0..4 {
+        assert_eq!(reader.get("/v1/pets", &key).status(), 200);
+    }
+    assert_eq!(writer.create_pet(&key, "Ada").status(), 201);
+    within(TIMEOUT, "writing the log back", || {
+        let row = database.sql("PRAGMA wal_checkpoint");
+        let [_, pages, written_back] = row.split('|').collect::<Vec<_>>()[..] else { panic!("{row}") };
+        pages == written_back
+    });
 }
 
 fn assert_serves_only_reads(service: &Server, key: &str, ledger: &Ledger, name: &str) {
