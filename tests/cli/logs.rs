@@ -100,7 +100,7 @@ async fn request_log_names_the_client() {
         (&plain, "user-agent", "Mozilla/5.0 (X11; Linux x86_64)", "127.0.0.1", Some("Mozilla/5.0 (X11; Linux x86_64)")),
         (&plain, "user-agent", r#"a"b\"#, "127.0.0.1", Some(r#"a"b\"#)),
         (&plain, "user-agent", &long, "127.0.0.1", Some(&long[..256])),
-        (&plain, "user-agent", "caf\u{e9}", "127.0.0.1", None),
+        (&plain, "user-agent", "caf\u{e9}", "127.0.0.1", Some("caf\u{e9}")),
     ] {
         Request::new(server.store(), "GET", "/v1/elsewhere").header(header, value).send().await;
         let line = server.logged("request");

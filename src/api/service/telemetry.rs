@@ -41,7 +41,7 @@ struct LogEntry {
     method: Method,
     path: String,
     client_address: IpAddr,
-    /// `None` if the request has no `User-Agent`, or one that is not visible ASCII.
+    /// `None` if the request has no `User-Agent`.
     user_agent: Option<String>,
     /// The trace in which the request is recorded: its caller's, or one that begins with it.
     trace_id: Option<TraceId>,
@@ -58,13 +58,13 @@ impl<'s> RequestTelemetry<'s> {
         let begin_span = || traces::begin(head, in_progress.method(), api.addresses.scheme.as_str());
         let (trace, span) = is_traced.then(begin_span).flatten().unzip();
         let log_entry = is_logged.then(|| {
-            let user_agent = head.headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok());
+            let begins = |text: &[u8]| String::from_utf8_lossy(&text[..text.len().min(USER_AGENT_LENGTH)]).into_owned();
             Box::new(LogEntry {
                 method: head.method.clone(),
                 path: logged_path(&head.uri),
                 // IPv4 clients of a listener for IPv6 have mapped addresses.
                 client_address: client_address(peer, &head.headers, &api.trusted_proxies).to_canonical(),
-                user_agent: user_agent.map(|agent| agent[..agent.len().min(USER_AGENT_LENGTH)].to_owned()),
+                user_agent: head.headers.get(USER_AGENT).map(|agent| begins(agent.as_bytes())),
                 trace_id: trace.or_else(|| TraceParent::of(&head.headers).map(|parent| parent.trace)),
             })
         });
