@@ -10,7 +10,7 @@ use testkit::{Database, Keeper, within};
 
 const ROOMY: &str = "size=1g";
 
-/// Returns a wrapper of commands for which `path`, a file or folder, is read-only.
+/// Returns a program that runs a command, and makes `path`, a file or folder, read-only for it.
 pub fn read_only(path: &Path) -> Command {
     let mut unshare = Command::new("unshare");
     let protect = r#"mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@""#;
