@@ -31,9 +31,9 @@ pub async fn show(who: SignedIn) -> Response {
 }
 
 pub async fn change_password(who: SignedIn, mut form: Form) -> Result<Response, PageError> {
+    refuse_another(&who, &mut form, "current");
     let current = form.password("current", "Enter your password.");
     let new = form.new_password("new", "Enter a new password.", "The new password");
-    refuse_another(&who, &mut form, "current");
     let (Some(current), Some(new), false) = (current, new, form.has_errors()) else { return Ok(account(&who, &form)) };
     let place = begin_confirmation(&who)?;
     if let Some((account, checked)) = check_password(&who, &place, &who.session.email, current).await? {
@@ -53,8 +53,8 @@ pub async fn confirm_deletion(who: SignedIn) -> Response {
 }
 
 pub async fn delete(who: SignedIn, mut form: Form) -> Result<Response, PageError> {
-    let password = form.password("password", "Enter your password.");
     refuse_another(&who, &mut form, "password");
+    let password = form.password("password", "Enter your password.");
     let (Some(password), false) = (password, form.has_errors()) else { return Ok(deletion(&who, &form)) };
     let place = begin_confirmation(&who)?;
     if let Some((account, checked)) = check_password(&who, &place, &who.session.email, password).await?
@@ -68,7 +68,8 @@ pub async fn delete(who: SignedIn, mut form: Form) -> Result<Response, PageError
     Ok(deletion(&who, &form))
 }
 
-/// Refuses a form that shows another account, because this one has signed in since.
+/// Refuses a form that shows another account, because this one has signed in since. Before other errors of the field, since the
+/// page that shows them is that of this account.
 fn refuse_another(who: &SignedIn, form: &mut Form, field: &'static str) {
     let shown = form.get("email");
     if !shown.is_empty() && !who.session.email.is_named(shown) {
