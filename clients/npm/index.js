@@ -83,7 +83,7 @@ function message(command, log = "", status) {
 }
 
 exports.startStore = async (...options) => {
-  // Ctrl-C in a terminal is for the tests, which may still use the store then: it is in a session of its own.
+  // In a session of its own: Ctrl-C in a terminal is for the tests, which may still use the store then.
   const child = spawn(program(), ["ephemeral", ...options], { stdio: "pipe", detached: true });
   const closed = new Promise((resolve) => child.once("close", resolve));
   let failure;

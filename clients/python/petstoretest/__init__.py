@@ -45,7 +45,7 @@ class Store:
     def __init__(self, *options: str) -> None:
         """Starts `petstore ephemeral` with these options, and waits until it is ready."""
         command, pipe = [_program(), "ephemeral", *options], subprocess.PIPE
-        # Ctrl-C in a terminal is for the tests, which may still use the store then.
+        # In a session of its own: Ctrl-C in a terminal is for the tests, which may still use the store then.
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
         assert self._process.stdout and self._process.stderr
         log: deque[bytes] = deque(maxlen=100)

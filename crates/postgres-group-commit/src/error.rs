@@ -84,8 +84,8 @@ fn is_rejection(error: &tokio_postgres::Error) -> bool {
 
 /// Returns whether a retry may succeed, because the cause is the server's state and not the statement.
 fn may_pass(error: &tokio_postgres::Error) -> bool {
-    // Besides a lost connection: conflicts (40), resources (53), no transaction ids before a vacuum (54), locks (55), cancelled
-    // by an operator (57), I/O (58).
+    // Besides a lost connection: conflicts (40), resources (53), limits, such as no transaction ids until a vacuum has run
+    // (54), locks (55), cancelled by an operator (57), I/O (58).
     ends_connection(error)
         || matches!(error.code().and_then(|state| state.code().get(..2)), Some("40" | "53" | "54" | "55" | "57" | "58"))
 }
@@ -133,7 +133,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the error of a statement that a server answers with this severity and SQLSTATE.
+    /// Returns the error of a statement that a server answers with `cause`, a severity and an SQLSTATE.
     async fn failed(cause: &str) -> tokio_postgres::Error {
         let (severity, state) = cause.split_once(' ').unwrap();
         let (stream, mut server) = duplex(1_024);

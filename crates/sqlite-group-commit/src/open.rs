@@ -119,8 +119,8 @@ impl Database {
     }
 
     fn open_read_only(folder: &Folder, options: &Options, schema: &impl Schema, simulated: bool) -> Result<Self> {
-        // Not locked: on a read-only disk, nobody can replace the database. If it is read-only for this process alone, and another
-        // replaces the database, this one ends.
+        // Not locked: on a read-only disk, nobody can replace the database. If the disk is read-only for this process alone,
+        // this process ends once another has replaced the database.
         let in_use = claim(folder.dir(), simulated)?;
         generation::check(folder)?;
         let read_only = ReadOnly::of(folder)?;

@@ -22,7 +22,7 @@ use crate::{Error, Options, Result};
 pub struct Readers {
     slots: Box<[Slot]>,
     observer: Arc<dyn Observer>,
-    /// Set during a checkpoint, which open transactions would hold back, and where only another process can write.
+    /// Set during a checkpoint, which open transactions would hold back, and always if only other processes can write.
     keep_nothing: AtomicBool,
     closed: AtomicBool,
     pub history: History,

@@ -20,7 +20,7 @@ use crate::redaction::without_keys;
 use crate::telemetry::trace_context::{TraceId, TraceParent};
 use crate::telemetry::traces::{self, Span};
 
-/// Maximum length of a logged user agent. Browsers send about 120 characters.
+/// Maximum length of a logged user agent, in bytes. Browsers send about 120 characters.
 const USER_AGENT_LENGTH: usize = 256;
 
 /// A request from its head to its response. Dropped before [`Self::end`], it was abandoned by its client.
@@ -58,13 +58,13 @@ impl<'s> RequestTelemetry<'s> {
         let begin_span = || traces::begin(head, in_progress.method(), api.addresses.scheme.as_str());
         let (trace, span) = is_traced.then(begin_span).flatten().unzip();
         let log_entry = is_logged.then(|| {
-            let begins = |text: &[u8]| String::from_utf8_lossy(&text[..text.len().min(USER_AGENT_LENGTH)]).into_owned();
+            let start = |text: &[u8]| String::from_utf8_lossy(&text[..text.len().min(USER_AGENT_LENGTH)]).into_owned();
             Box::new(LogEntry {
                 method: head.method.clone(),
                 path: logged_path(&head.uri),
                 // IPv4 clients of a listener for IPv6 have mapped addresses.
                 client_address: client_address(peer, &head.headers, &api.trusted_proxies).to_canonical(),
-                user_agent: head.headers.get(USER_AGENT).map(|agent| begins(agent.as_bytes())),
+                user_agent: head.headers.get(USER_AGENT).map(|agent| start(agent.as_bytes())),
                 trace_id: trace.or_else(|| TraceParent::of(&head.headers).map(|parent| parent.trace)),
             })
         });

@@ -28,6 +28,7 @@ test("the store has the keys that fail", async () => {
 
 test("an interrupt of the tests does not reach the store", async () => {
   await using store = await startStore();
+  // Fails unless the store leads a process group of its own.
   process.kill(-store.pid, 0);
 });
 

@@ -38,8 +38,8 @@ const DURABLE: &str = "SET client_min_messages = warning; SET default_transactio
 /// Limit of a starting process's attempts to connect: the server may be starting too.
 const START_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The last warning, without its numbers. Those that do not concern a commit, such as that of a trigger, are logged once in a row:
-/// each connection may get the same one.
+/// The last warning, without its numbers. Those that do not concern a commit, such as that of a trigger, are logged once in a
+/// row: each connection may get the same one.
 static LAST_WARNING: parking_lot::Mutex<String> = parking_lot::Mutex::new(String::new());
 
 /// A connection that is not in use yet. Closed on drop.
